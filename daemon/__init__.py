@@ -1,0 +1,1 @@
+"""gliad: all concurrency, all policy. trio; never torch, never a tokenizer."""

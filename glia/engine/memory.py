@@ -1,0 +1,76 @@
+"""The engine's way to L1 and below: match, lease, seal, flush. A port.
+
+`glia.engine.remote` keeps it over the local API; `glia.engine.testing` keeps it in
+one process (shipped; passes the same contract suite).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glia.graph.ids import WindowId
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """Windows pinned in L1.
+
+    Attributes:
+        offsets: [W, L] int64, where each block's *payload* starts in `TierMemory.arena`.
+        tiers: per window 1 = was in L1, 2 = came from L2, 3 = came from a peer.
+    """
+
+    lease: int
+    offsets: NDArray[np.int64]
+    tiers: tuple[int, ...]
+
+
+class TierMemory(Protocol):
+    """L1 and below, seen from an engine. All calls are synchronous."""
+
+    @property
+    def arena(self) -> NDArray[np.uint8]:
+        """L1, [arena_bytes]; reading only: writes never reach it."""
+
+    @property
+    def staging(self) -> NDArray[np.uint8]:
+        """The engine's staging area, [staging_bytes], shared with gliad."""
+
+    def match(self, tokens: Sequence[int]) -> list[WindowId]:
+        """The longest known chain of whole windows for `tokens`."""
+
+    def lease_begin(self, window_ids: Sequence[WindowId]) -> None:
+        """Ask for a lease; several may be under way, answered in order (pipelining)."""
+
+    def lease_end(self) -> Leased:
+        """The oldest asked lease; may cover fewer windows than asked (a hole)."""
+
+    def release(self, lease: int) -> None:
+        """Give a lease back; not waited for."""
+
+    def seal_begin(
+        self,
+        prev: WindowId | None,
+        position_start: int,
+        tokens: Sequence[int],
+        offset: int,
+        num_steps: int,
+    ) -> None:
+        """Ask for names of full windows whose payloads stand in staging at `offset`.
+
+        Layout [W][L] payloads without gaps. The bytes must stay until seal_end.
+        """
+
+    def seal_end(self) -> list[WindowId]:
+        """Names of the oldest asked seal."""
+
+    def seal_ready(self) -> bool:
+        """Whether seal_end would not wait."""
+
+    def flush(self, window_ids: Sequence[WindowId]) -> None:
+        """Return when these windows are durable. Raises: StoreFull, StoreBroken."""

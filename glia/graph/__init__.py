@@ -1,0 +1,1 @@
+"""The nouns: frozen values and their bytes. Pure: no torch, no trio, no I/O."""

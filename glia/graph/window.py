@@ -1,0 +1,112 @@
+"""A window record: one window's tokens, the block ids of all its layers, the window before it.
+
+Its name commits to the whole conversation up to here, in every layer.
+See spec/4-window.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+
+from glia.errors import HashMismatch, MalformedParticle
+from glia.graph.ids import ID_BYTES, BlockId, ModelId, ProfileId, WindowId, digest, short
+from glia.graph.profile import MAX_BLOCK_SIZE, MAX_LAYERS
+from glia.graph.tokens import TOKEN_BYTES, pack_tokens, unpack_tokens
+
+_FIXED = struct.Struct("<4sHHHHIQ")  # 24 bytes
+_MAGIC = b"GWIN"
+_VERSION = 1
+_IDS_AT = _FIXED.size
+_TOKENS_AT = _IDS_AT + 3 * ID_BYTES
+
+MAX_CLASS_BYTES = 256
+MAX_POSITION = 2**48
+
+
+@dataclass(frozen=True)
+class WindowRecord:
+    """One window in all layers that own K/V."""
+
+    model_id: ModelId
+    profile_id: ProfileId
+    numerics_class: str
+    prev: WindowId
+    position_start: int
+    tokens: tuple[int, ...]
+    blocks: tuple[BlockId, ...]
+    proof: bytes = b""
+
+    @cached_property
+    def encoding(self) -> bytes:
+        """The canonical bytes."""
+        name = self.numerics_class.encode()
+        if not 1 <= len(name) <= MAX_CLASS_BYTES or self.proof:
+            raise ValueError("a window record has a class of 1 to 256 bytes and no proof yet")
+        fixed = _FIXED.pack(
+            _MAGIC,
+            _VERSION,
+            len(name),
+            len(self.tokens),
+            len(self.blocks),
+            len(self.proof),
+            self.position_start,
+        )
+        ids = self.model_id + self.profile_id + self.prev
+        return fixed + ids + pack_tokens(self.tokens) + b"".join(self.blocks) + name + self.proof
+
+    @cached_property
+    def window_id(self) -> WindowId:
+        """BLAKE3-256 of the encoding."""
+        return WindowId(digest(self.encoding))
+
+    @property
+    def end(self) -> int:
+        """The position after the window's last token."""
+        return self.position_start + len(self.tokens)
+
+
+def parse_window(data: bytes | memoryview, expected: WindowId | None = None) -> WindowRecord:
+    """Bytes become a window record; strict: re-encoding gives the input.
+
+    Raises:
+        HashMismatch: the bytes are not the named ones.
+        MalformedParticle: they do not fit the grammar.
+    """
+    data = bytes(data)
+    if expected is not None and digest(data) != expected:
+        raise HashMismatch(f"window {short(expected)}: the bytes are not the named ones")
+    if len(data) < _TOKENS_AT:
+        raise MalformedParticle(f"a window record cannot be {len(data)} bytes")
+    magic, version, num_class, num_tokens, num_blocks, num_proof, start = _FIXED.unpack_from(data)
+    if (magic, version) != (_MAGIC, _VERSION):
+        raise MalformedParticle("not a window record of a known version")
+    blocks_at = _TOKENS_AT + TOKEN_BYTES * num_tokens
+    class_at = blocks_at + ID_BYTES * num_blocks
+    in_range = (
+        1 <= num_class <= MAX_CLASS_BYTES
+        and 1 <= num_tokens <= MAX_BLOCK_SIZE
+        and 1 <= num_blocks <= MAX_LAYERS
+        and num_proof == 0
+        and start <= MAX_POSITION
+        and start % num_tokens == 0
+        and len(data) == class_at + num_class
+    )
+    if not in_range:
+        raise MalformedParticle("a window record's lengths do not fit")
+    try:
+        name = data[class_at:].decode()
+    except UnicodeDecodeError as error:
+        raise MalformedParticle("a window record's class is not UTF-8") from error
+    return WindowRecord(
+        model_id=ModelId(data[_IDS_AT : _IDS_AT + 32]),
+        profile_id=ProfileId(data[_IDS_AT + 32 : _IDS_AT + 64]),
+        numerics_class=name,
+        prev=WindowId(data[_IDS_AT + 64 : _TOKENS_AT]),
+        position_start=start,
+        tokens=unpack_tokens(data[_TOKENS_AT:blocks_at]),
+        blocks=tuple(
+            BlockId(data[at : at + ID_BYTES]) for at in range(blocks_at, class_at, ID_BYTES)
+        ),
+    )

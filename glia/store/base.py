@@ -1,0 +1,106 @@
+"""The port of L2. `disk` and `memory` keep it; tests/contract holds them to it.
+
+All methods are synchronous, may be called from several threads, and are blocking
+where the implementation touches a disk: call them from worker threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from glia.graph.ids import BlockId, PrefixKey, WindowId
+from glia.graph.window import WindowRecord
+
+Buffer = bytes | bytearray | memoryview
+Progress = Callable[[int, int], None]  # (done, total)
+
+
+@dataclass(frozen=True, slots=True)
+class SealedWindow:
+    """A window on its way down: record, key of its tokens, particles in record order."""
+
+    record: WindowRecord
+    prefix_key: PrefixKey
+    particles: Sequence[Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """Counters since opening, and sizes now."""
+
+    used_bytes: int
+    cap_bytes: int
+    num_windows: int
+    num_blocks: int
+    num_hits: int
+    num_misses: int
+    num_quarantined: int
+    num_evicted: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What re-verifying everything found."""
+
+    checked: int
+    bad: int
+    windows: int
+    bad_windows: int
+
+
+class BlockStore(Protocol):
+    """Windows and their blocks by name.
+
+    Order: a window's bytes are durable before the index names them; `put` returns
+    after both. A window is *whole* when every block it names is indexed.
+    """
+
+    def put(self, windows: Sequence[SealedWindow]) -> None:
+        """Store windows durably; known blocks and windows are not written again.
+
+        Raises: StoreFull (nothing of the failing window is visible), StoreBroken.
+        """
+
+    def find(self, key: PrefixKey) -> list[WindowId]:
+        """Ids of windows stored under a prefix key: hints, to be checked against their records."""
+
+    def get(self, window_id: WindowId) -> WindowRecord | None:
+        """The verified record of a whole window, or None."""
+
+    def load(self, window_ids: Sequence[WindowId], into: Sequence[memoryview]) -> list[bool]:
+        """Read windows' particles, each into its buffer: particles in record order, concatenated.
+
+        Every block's BLAKE3 is compared with the record before True is answered. A bad
+        block is quarantined and counted; its window answers False, as a missing one does.
+        Counts as use (for eviction).
+        """
+
+    def read_block(self, block_id: BlockId) -> bytes:
+        """One particle, verified. Raises: NotFound, HashMismatch (quarantined from now on)."""
+
+    def has_block(self, block_id: BlockId) -> bool:
+        """Whether the index names the block; does not count as use."""
+
+    def windows(self) -> Iterator[WindowId]:
+        """Ids of all stored windows, in no order."""
+
+    def check(self, progress: Progress | None = None) -> CheckReport:
+        """Re-read and verify every block and window record; quarantine what is bad."""
+
+    def stats(self) -> StoreStats:
+        """Sizes and counters."""
+
+    def close(self) -> None:
+        """Flush and release. Idempotent."""
+
+
+__all__ = [
+    "BlockStore",
+    "Buffer",
+    "CheckReport",
+    "Progress",
+    "SealedWindow",
+    "StoreStats",
+]
