@@ -1,0 +1,1 @@
+"""Many-node worlds, demonstrations and benchmarks. Not installed with the package."""
