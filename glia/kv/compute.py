@@ -56,6 +56,8 @@ class ComputeModel(Protocol):
             position: absolute position of the first; everything before is in the pool.
             table: block table: slot of window w at table[w]; covers position + T tokens.
             raw: per layer [T, G, 2 * D], storage dtype, K unrotated then V; written here.
+                Host memory of the engine's: rows of one layer are contiguous; the layers
+                are apart.
         Returns: logits of the last token, [V], f32.
         """
 
@@ -72,3 +74,6 @@ class ComputeModel(Protocol):
             position: absolute position of the first window's first token.
             slots: W slots to fill.
         """
+
+    def clear(self, slots: Sequence[int]) -> None:
+        """Zero these slots: what a failed step left there must not meet a mask (0 x NaN)."""
