@@ -1,0 +1,1 @@
+"""Tests. A package, so that no installed `tests` is taken for it."""
