@@ -1,0 +1,115 @@
+"""Text to token ids and back. The only place that knows text; no special tokens unless asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from glia.errors import BadModelFile, PromptError
+from glia.model.model_id import CONFIG, TOKENIZER
+from glia.model.read import TOKENIZER_BYTES, read_bounded, read_json
+
+GENERATION_CONFIG = "generation_config.json"
+_REPLACEMENT = "\ufffd"
+
+
+class Tokenizer:
+    """A model's tokenizer.
+
+    Attributes:
+        eos_ids: the tokens that end an answer.
+    """
+
+    def __init__(self, inner: tokenizers.Tokenizer, eos_ids: tuple[int, ...]) -> None:
+        self._inner = inner
+        self.eos_ids = eos_ids
+
+    @classmethod
+    def load(cls, model_dir: Path) -> Tokenizer:
+        """The tokenizer of a model directory. Raises: BadModelFile."""
+        path = model_dir / TOKENIZER
+        data = read_bounded(path, TOKENIZER_BYTES)
+        try:
+            inner = tokenizers.Tokenizer.from_str(data.decode())
+        except Exception as error:  # the library raises bare Exception
+            raise BadModelFile(f"{path}: not a tokenizer: {str(error)[:200]}") from error
+        inner.no_truncation()
+        inner.no_padding()
+        return cls(inner, eos_ids(model_dir))
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids, added tokens included."""
+        return self._inner.get_vocab_size(with_added_tokens=True)
+
+    def encode(self, text: str, *, special: bool = False) -> list[int]:
+        """Token ids of `text`.
+
+        Args:
+            special: add the tokens that the model's own rule puts around a text (bos ...).
+        Raises: PromptError for text that is not valid Unicode.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise PromptError("the prompt is not valid Unicode") from error
+        return list(self._inner.encode(text, add_special_tokens=special).ids)
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """The text of some token ids; ids that are not in the vocabulary give nothing."""
+        return self._inner.decode(list(ids), skip_special_tokens=skip_special)
+
+
+class TextStream:
+    """Tokens in as they come, whole characters out."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._ids: list[int] = []
+        self._told = 0  # characters of the decoded ids that were given out
+        self._base = 0  # ids before it were given out whole and only give context
+
+    def push(self, ids: Sequence[int]) -> str:
+        """The characters that became whole with these tokens."""
+        self._ids.extend(ids)
+        text = self._tokenizer.decode(self._ids[self._base :])
+        if text.endswith(_REPLACEMENT):
+            return ""
+        return self._give(text)
+
+    def finish(self) -> str:
+        """What is left, whole or not."""
+        return self._give(self._tokenizer.decode(self._ids[self._base :]))
+
+    def _give(self, text: str) -> str:
+        new = text[self._told :]
+        # Decoders look at the token before (spaces): keep some as context, not all,
+        # or a long answer costs the square of its length.
+        base = max(self._base, len(self._ids) - 8)
+        self._told = len(self._tokenizer.decode(self._ids[base:]))
+        self._base = base
+        return new
+
+
+def eos_ids(model_dir: Path) -> tuple[int, ...]:
+    """The ids that end an answer: generation_config.json's, else config.json's, else none.
+
+    Raises: BadModelFile.
+    """
+    for name in (GENERATION_CONFIG, CONFIG):
+        if (model_dir / name).exists():
+            found = _ids(read_json(model_dir / name).get("eos_token_id"), model_dir / name)
+            if found:
+                return found
+    return ()
+
+
+def _ids(value: Any, path: Path) -> tuple[int, ...]:
+    items = value if isinstance(value, list) else [] if value is None else [value]
+    for item in items:
+        if not isinstance(item, int) or isinstance(item, bool) or not 0 <= item < 2**32:
+            raise BadModelFile(f"{path}: eos_token_id is not a token id")
+    return tuple(items)
