@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from glia.errors import HashMismatch, MalformedParticle
 from glia.graph.ids import BlockId, ModelId, ProfileId, digest, short
-from glia.graph.profile import HEADER_FIXED_BYTES, KvScheme, LayerShape, PositionMode, Profile
+from glia.graph.profile import HEADER_FIXED_BYTES, LayerShape, PositionMode, Profile
 from glia.graph.tokens import pack_tokens, unpack_tokens
 
 _FIXED = struct.Struct("<4sHBBHHHHIIQ")  # 32 bytes
@@ -134,8 +134,3 @@ def _parse_fixed(view: memoryview, profile: Profile) -> tuple[LayerShape, int]:
     if not fits:
         raise MalformedParticle("the block's header does not fit its profile")
     return shape, anchor
-
-
-def scheme_name(scheme: KvScheme) -> str:
-    """The manifest's word for a scheme: f32, f16, bf16."""
-    return scheme.name.lower()

@@ -41,12 +41,22 @@ class KvScheme(IntEnum):
         """Bytes per element."""
         return 4 if self is KvScheme.F32 else 2
 
+    @property
+    def word(self) -> str:
+        """As manifests write it: f32, f16, bf16."""
+        return self.name.lower()
+
 
 class PositionMode(IntEnum):
     """Whether K is stored before or after rotation. The numbers are in every block."""
 
     RELATIVE = 1  # K unrotated, no position hashed
     ABSOLUTE = 2  # K as the engine stores it, with its position anchor
+
+    @property
+    def word(self) -> str:
+        """As manifests write it: relative, absolute."""
+        return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +125,14 @@ class Profile:
         return sum(self.particle_sizes)
 
 
+def is_block_size(size: int) -> bool:
+    """Whether windows of `size` tokens are in the format."""
+    return 16 <= size <= MAX_BLOCK_SIZE and size % 16 == 0
+
+
 def _check_limits(profile: Profile) -> None:
     size = profile.block_size
-    if not (16 <= size <= MAX_BLOCK_SIZE and size % 16 == 0):
+    if not is_block_size(size):
         raise ManifestError(
             f"block_size must be a multiple of 16 from 16 to {MAX_BLOCK_SIZE}, not {size}",
             key="block_size",

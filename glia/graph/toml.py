@@ -33,13 +33,16 @@ _HEADER = re.compile(r"\[([^\[\]]*)\]")
 _AT_LINE = re.compile(r" ?\(at (?:line (\d+), column \d+|end of document)\)$")
 
 
-def read_toml(text: str | bytes, file: str, error_cls: FileErrorClass) -> Table:
+def read_toml(
+    text: str | bytes, file: str, error_cls: FileErrorClass, keys: Collection[str]
+) -> Table:
     """The root table of a file.
 
     Args:
         text: the file's content; bytes are decoded as UTF-8.
         file: what to call it in errors.
         error_cls: what to raise for any mistake in it, here and from the tables.
+        keys: the keys it may have.
     """
     source = _Source(file, error_cls)
     if len(text) > MAX_FILE_BYTES:
@@ -56,23 +59,28 @@ def read_toml(text: str | bytes, file: str, error_cls: FileErrorClass) -> Table:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: an integer of 5,000 digits
         place = _AT_LINE.search(str(error))
-        line = int(place[1]) if place and place[1] else None
+        line = int(place[1]) if place and place[1] else text.count("\n") + 1
         raise source.error(_AT_LINE.sub("", str(error)), line=line) from None
-    return Table(source, (), values)
+    return Table(source, (), values, keys)
 
 
 class Table:
-    """One table of a file. Getters take keys; `finish` refuses the keys nobody took.
+    """One table of a file. It has no keys but those it may have.
 
     Every getter raises the error class of the file, naming file, line and key, where
     the value is not of its type or range.
     """
 
-    def __init__(self, source: _Source, path: Path, values: dict[str, Any]) -> None:
+    def __init__(
+        self, source: _Source, path: Path, values: dict[str, Any], keys: Collection[str]
+    ) -> None:
         self._source = source
         self._path = path
         self._values = values
-        self._known: set[str] = set()
+        for key in values:
+            if key not in keys:
+                known = ", ".join(sorted(keys))
+                raise self.error(key, "unknown key", hint=f"known here: {known}")
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
@@ -84,8 +92,8 @@ class Table:
     def error(
         self, key: str, message: str, *, hint: str | None = None
     ) -> ConfigError | ManifestError:
-        """A mistake in the value of `key`, to be raised by the caller."""
-        path = (*self._path, key)
+        """A mistake at `key` (dotted: in a table inside), to be raised by the caller."""
+        path = (*self._path, *key.split("."))
         return self._source.error(
             message, line=self._source.line_of(path), key=".".join(path), hint=hint
         )
@@ -121,20 +129,12 @@ class Table:
         """true or false."""
         return bool(self._take(key, default, bool, "true or false"))
 
-    def table(self, key: str) -> Table:
-        """A table inside this one; empty where it is not there. Finish it too."""
+    def table(self, key: str, keys: Collection[str]) -> Table:
+        """The table under `key`, which may have `keys`; empty where it is not there."""
         value = self._take(key, {}, dict, "a table")
-        return Table(self._source, (*self._path, key), value)
-
-    def finish(self) -> None:
-        """Refuse the first key that no getter asked for."""
-        for key in self._values:
-            if key not in self._known:
-                known = ", ".join(sorted(self._known))
-                raise self.error(key, "unknown key", hint=f"known here: {known}")
+        return Table(self._source, (*self._path, key), value, keys)
 
     def _take(self, key: str, default: Any, kind: type | tuple[type, ...], what: str) -> Any:
-        self._known.add(key)
         value = self._values.get(key, default)
         if value is None:
             raise self.error(key, "missing")
