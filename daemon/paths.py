@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-SOCKET_PATH_BYTES = 107  # sun_path, less its terminating zero
+from glia.local.address import LOCK_NAME, SOCKET_NAME
 
 
 @dataclass(frozen=True)
@@ -17,12 +17,12 @@ class Paths:
     @property
     def socket(self) -> Path:
         """The local API, mode 0600 in the data dir (0700)."""
-        return self.data_dir / "gliad.sock"
+        return self.data_dir / SOCKET_NAME
 
     @property
     def lock(self) -> Path:
         """Held by the running gliad (flock); carries its pid."""
-        return self.data_dir / "gliad.lock"
+        return self.data_dir / LOCK_NAME
 
     @property
     def version(self) -> Path:
