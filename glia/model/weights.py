@@ -62,9 +62,7 @@ def weight_files(model_dir: Path) -> list[Path]:
     if not (model_dir / INDEX).exists():
         raise BadModelFile(f"{model_dir}: {_why_none(model_dir)}", hint=_HINT)
     try:
-        names = set(
-            _index.decode(read_bounded(model_dir / INDEX, _INDEX_BYTES)).weight_map.values()
-        )
+        index = _index.decode(read_bounded(model_dir / INDEX, _INDEX_BYTES))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadModelFile(f"{model_dir / INDEX}: {error}") from error
     names = set(index.weight_map.values())
