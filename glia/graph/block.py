@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from glia.errors import HashMismatch, MalformedParticle
 from glia.graph.ids import BlockId, ModelId, ProfileId, digest, short
-from glia.graph.profile import HEADER_FIXED_BYTES, LayerShape, PositionMode, Profile
+from glia.graph.profile import HEADER_FIXED_BYTES, MAX_POSITION, LayerShape, PositionMode, Profile
 from glia.graph.tokens import pack_tokens, unpack_tokens
 
 _FIXED = struct.Struct("<4sHBBHHHHIIQ")  # 32 bytes
@@ -47,8 +47,8 @@ def header_prefix(
     Args:
         position_anchor: absolute position of the window's first token; 0 in relative mode.
     """
-    if profile.mode is PositionMode.RELATIVE and position_anchor:
-        raise ValueError("a relative block has no position anchor")
+    if not 0 <= position_anchor <= _last_anchor(profile):
+        raise ValueError(f"position anchor {position_anchor} in {profile.mode.word} mode")
     fixed = _FIXED.pack(
         _MAGIC,
         _VERSION,
@@ -129,8 +129,12 @@ def _parse_fixed(view: memoryview, profile: Profile) -> tuple[LayerShape, int]:
         and size == profile.block_size
         and shape in profile.layers
         and length == profile.payload_bytes(shape)
-        and not (mode == PositionMode.RELATIVE and anchor)
+        and anchor <= _last_anchor(profile)
     )
     if not fits:
         raise MalformedParticle("the block's header does not fit its profile")
     return shape, anchor
+
+
+def _last_anchor(profile: Profile) -> int:
+    return 0 if profile.mode is PositionMode.RELATIVE else MAX_POSITION

@@ -6,7 +6,7 @@ gives, so the same code serves the store, the network and the tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from glia.errors import MalformedParticle, NotFound
 from glia.graph.ids import (
@@ -32,14 +32,17 @@ def prefix_keys(model_id: ModelId, profile: Profile, tokens: Sequence[int]) -> l
 
     A partial tail has no key.
     """
+    return list(_keys(model_id, profile, tokens))
+
+
+def _keys(model_id: ModelId, profile: Profile, tokens: Sequence[int]) -> Iterator[PrefixKey]:
+    """One after the other: a look-up that ends early derives no more than it asked for."""
     step = TOKEN_BYTES * profile.block_size
     data = pack_tokens(tokens)
     key = genesis_prefix(model_id, profile.profile_id)
-    keys: list[PrefixKey] = []
     for at in range(0, len(data) - step + 1, step):
         key = next_prefix(key, data[at : at + step])
-        keys.append(key)
-    return keys
+        yield key
 
 
 def longest_chain(
@@ -62,9 +65,9 @@ def longest_chain(
     """
     size = profile.block_size
     root = genesis_window(model_id, profile.profile_id)
-    live: dict[WindowId, WindowRecord | None] = {root: None}
+    live: Collection[WindowId] = (root,)
     parents: list[dict[WindowId, WindowRecord]] = []
-    for index, key in enumerate(prefix_keys(model_id, profile, tokens)):
+    for index, key in enumerate(_keys(model_id, profile, tokens)):
         wanted = tuple(tokens[index * size : (index + 1) * size])
         reached: dict[WindowId, WindowRecord] = {}
         for window_id in find(key):
@@ -74,6 +77,7 @@ def longest_chain(
                 and record.prev in live
                 and record.tokens == wanted
                 and record.position_start == index * size
+                and len(record.blocks) == len(profile.layers)
                 and record.model_id == model_id
                 and record.profile_id == profile.profile_id
                 and record.numerics_class in classes
@@ -82,7 +86,7 @@ def longest_chain(
         if not reached:
             break
         parents.append(reached)
-        live = dict(reached)
+        live = reached
     return _back(parents, classes)
 
 
@@ -103,26 +107,37 @@ def _back(
 def walk(tip: WindowId, get: Get) -> list[WindowRecord]:
     """The chain that ends in `tip`, genesis first.
 
+    It ends whatever `get` answers: positions only descend.
+
     Raises:
         NotFound: a window of the chain is not known.
-        MalformedParticle: positions do not descend to 0 (a chain cannot be a ring).
+        MalformedParticle: two windows do not follow each other, or the first one does
+            not follow its genesis.
     """
     chain: list[WindowRecord] = []
     window_id = tip
-    while True:
+    while not chain or chain[-1].position_start > 0:
         record = get(window_id)
         if record is None:
             raise NotFound(f"window {short(window_id)} is not known here")
-        if chain and record.end != chain[-1].position_start:
-            raise MalformedParticle(f"window {short(window_id)}: positions do not follow")
+        if chain and not _follows(record, chain[-1]):
+            raise MalformedParticle(f"window {short(window_id)}: its successor does not follow it")
         chain.append(record)
-        if record.position_start == 0:
-            break
         window_id = record.prev
-    if chain[-1].prev != genesis_window(chain[-1].model_id, chain[-1].profile_id):
-        raise MalformedParticle(f"window {short(window_id)}: does not start at its genesis")
+    if window_id != genesis_window(chain[-1].model_id, chain[-1].profile_id):
+        raise MalformedParticle(f"window {short(tip)}: its chain does not start at its genesis")
     chain.reverse()
     return chain
+
+
+def _follows(record: WindowRecord, successor: WindowRecord) -> bool:
+    return (
+        record.position_start < record.end == successor.position_start
+        and len(record.tokens) == len(successor.tokens)
+        and len(record.blocks) == len(successor.blocks)
+        and record.model_id == successor.model_id
+        and record.profile_id == successor.profile_id
+    )
 
 
 def fork_point(one: Sequence[WindowRecord], other: Sequence[WindowRecord]) -> int:

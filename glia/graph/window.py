@@ -12,7 +12,7 @@ from functools import cached_property
 
 from glia.errors import HashMismatch, MalformedParticle
 from glia.graph.ids import ID_BYTES, BlockId, ModelId, ProfileId, WindowId, digest, short
-from glia.graph.profile import MAX_BLOCK_SIZE, MAX_LAYERS
+from glia.graph.profile import MAX_LAYERS, MAX_POSITION, is_block_size
 from glia.graph.tokens import TOKEN_BYTES, pack_tokens, unpack_tokens
 
 _FIXED = struct.Struct("<4sHHHHIQ")  # 24 bytes
@@ -22,7 +22,6 @@ _IDS_AT = _FIXED.size
 _TOKENS_AT = _IDS_AT + 3 * ID_BYTES
 
 MAX_CLASS_BYTES = 256
-MAX_POSITION = 2**48
 
 
 @dataclass(frozen=True)
@@ -40,10 +39,10 @@ class WindowRecord:
 
     @cached_property
     def encoding(self) -> bytes:
-        """The canonical bytes."""
+        """The canonical bytes. Raises: ValueError where parse_window would refuse them."""
         name = self.numerics_class.encode()
-        if not 1 <= len(name) <= MAX_CLASS_BYTES or self.proof:
-            raise ValueError("a window record has a class of 1 to 256 bytes and no proof yet")
+        if not _fits(self.tokens, self.blocks, name, self.proof, self.position_start):
+            raise ValueError(f"not a window record: {self}")
         fixed = _FIXED.pack(
             _MAGIC,
             _VERSION,
@@ -84,29 +83,38 @@ def parse_window(data: bytes | memoryview, expected: WindowId | None = None) -> 
         raise MalformedParticle("not a window record of a known version")
     blocks_at = _TOKENS_AT + TOKEN_BYTES * num_tokens
     class_at = blocks_at + ID_BYTES * num_blocks
-    in_range = (
-        1 <= num_class <= MAX_CLASS_BYTES
-        and 1 <= num_tokens <= MAX_BLOCK_SIZE
-        and 1 <= num_blocks <= MAX_LAYERS
-        and num_proof == 0
-        and start <= MAX_POSITION
-        and start % num_tokens == 0
-        and len(data) == class_at + num_class
-    )
-    if not in_range:
-        raise MalformedParticle("a window record's lengths do not fit")
-    try:
-        name = data[class_at:].decode()
-    except UnicodeDecodeError as error:
-        raise MalformedParticle("a window record's class is not UTF-8") from error
+    proof_at = class_at + num_class
+    if len(data) != proof_at + num_proof:
+        raise MalformedParticle("a window record's lengths do not add up")
+    tokens = unpack_tokens(data[_TOKENS_AT:blocks_at])
+    blocks = tuple(BlockId(data[at : at + ID_BYTES]) for at in range(blocks_at, class_at, ID_BYTES))
+    name, proof = data[class_at:proof_at], data[proof_at:]
+    if not _fits(tokens, blocks, name, proof, start):
+        raise MalformedParticle("a window record's fields are out of range")
     return WindowRecord(
         model_id=ModelId(data[_IDS_AT : _IDS_AT + 32]),
         profile_id=ProfileId(data[_IDS_AT + 32 : _IDS_AT + 64]),
-        numerics_class=name,
+        numerics_class=name.decode(),
         prev=WindowId(data[_IDS_AT + 64 : _TOKENS_AT]),
         position_start=start,
-        tokens=unpack_tokens(data[_TOKENS_AT:blocks_at]),
-        blocks=tuple(
-            BlockId(data[at : at + ID_BYTES]) for at in range(blocks_at, class_at, ID_BYTES)
-        ),
+        tokens=tokens,
+        blocks=blocks,
+    )
+
+
+def is_numerics_class(name: bytes) -> bool:
+    """Whether a class can stand in a record: 1 to 256 bytes of printable ASCII."""
+    return 1 <= len(name) <= MAX_CLASS_BYTES and all(0x20 <= byte <= 0x7E for byte in name)
+
+
+def _fits(
+    tokens: tuple[int, ...], blocks: tuple[BlockId, ...], name: bytes, proof: bytes, start: int
+) -> bool:
+    return (
+        is_block_size(len(tokens))
+        and 1 <= len(blocks) <= MAX_LAYERS
+        and is_numerics_class(name)
+        and not proof
+        and 0 <= start <= MAX_POSITION
+        and start % len(tokens) == 0
     )
