@@ -1,0 +1,1 @@
+"""Vectors of the formats, the command that makes them, and a reader that shares no code."""
