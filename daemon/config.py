@@ -1,12 +1,26 @@
-"""glia.toml as frozen values. Every key, default and unit is in the glia.toml of the repository."""
+"""glia.toml as frozen values. Every key, default and unit is in the glia.toml of the repository.
+
+Where a value comes from, first found: the environment (GLIA_MODELS_DIR), the file given
+by --config, else glia.toml in the data dir, else the default.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
-MIB = 1024 * 1024
+from daemon.paths import CONFIG_NAME, default_models_dir
+from glia.errors import ConfigError
+from glia.graph.toml import MAX_FILE_BYTES, Table, read_toml
+
+KIB = 1024
+MIB = 1024 * KIB
 GIB = 1024 * MIB
+TIB = 1024 * GIB
 
 
 @dataclass(frozen=True)
@@ -76,3 +90,133 @@ class Config:
     engine: EngineConfig = field(default_factory=EngineConfig)
     api: ApiConfig = field(default_factory=ApiConfig)
     log: LogConfig = field(default_factory=LogConfig)
+
+
+def load_config(data_dir: Path, file: Path | None, environ: Mapping[str, str]) -> Config:
+    """The settings of the node at `data_dir`.
+
+    Args:
+        data_dir: absolute.
+        file: what --config named; None looks for glia.toml in the data dir.
+    Raises: ConfigError naming file, line and key.
+    """
+    root = _root(data_dir, file)
+    sections = {name: _section(root, name) for name in _SECTIONS}
+    return Config(data_dir=data_dir, models_dir=_models_dir(root, file, environ), **sections)
+
+
+Reader = Callable[[Table, str, Any], Any]
+
+
+def _size(low: int, high: int = 64 * TIB) -> Reader:
+    def read(table: Table, key: str, default: int) -> int:
+        text = table.text(key, f"{default}B")
+        match = _SIZE.fullmatch(text)
+        if match is None:
+            raise table.error(key, f"not a size: {text[:40]!r}", hint='write it like "1GiB"')
+        size = int(float(match[1]) * _UNITS[match[2]])
+        if not low <= size <= high:
+            raise table.error(key, f"must be from {_text(low)} to {_text(high)}")
+        return size
+
+    return read
+
+
+def _count(low: int, high: int) -> Reader:
+    return lambda table, key, default: table.integer(key, default, low, high)
+
+
+def _span(low: float, high: float) -> Reader:
+    return lambda table, key, default: table.number(key, default, low, high)
+
+
+def _word(*choices: str) -> Reader:
+    return lambda table, key, default: table.text(key, default, choices)
+
+
+_UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?(B|KiB|MiB|GiB|TiB)")
+
+# section: its values' class, and per key the field it sets and what it may be
+_SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
+    "l0": (L0Config, {"size": ("size_bytes", _size(MIB))}),
+    "l1": (
+        L1Config,
+        {
+            "size": ("size_bytes", _size(MIB)),
+            "hot_steps": ("hot_steps", _count(0, 2**20)),
+            "staging_size": ("staging_bytes", _size(MIB)),
+            "prefault_size": ("prefault_bytes", _size(0)),
+        },
+    ),
+    "l2": (
+        L2Config,
+        {
+            "size": ("size_bytes", _size(MIB)),
+            "segment_size": ("segment_bytes", _size(MIB, 4 * GIB)),
+            "group_commit_ms": ("group_commit_ms", _span(0.0, 1000.0)),
+        },
+    ),
+    "engine": (
+        EngineConfig,
+        {
+            "num_threads": ("num_threads", _count(0, 1024)),
+            "max_running": ("max_running", _count(1, 256)),
+            "prefill_tokens": ("prefill_tokens", _count(16, 2**20)),
+            "start_timeout_s": ("start_timeout_s", _span(1.0, 86400.0)),
+            "max_restarts": ("max_restarts", _count(0, 1000)),
+        },
+    ),
+    "api": (
+        ApiConfig,
+        {
+            "handshake_timeout_s": ("handshake_timeout_s", _span(0.1, 60.0)),
+            "max_clients": ("max_clients", _count(1, 4096)),
+            "max_waiting": ("max_waiting", _count(1, 2**16)),
+        },
+    ),
+    "log": (
+        LogConfig,
+        {
+            "level": ("level", _word("debug", "info", "warning", "error")),
+            "max_size": ("max_bytes", _size(64 * KIB, 4 * GIB)),
+            "num_files": ("num_files", _count(1, 100)),
+        },
+    ),
+}
+
+
+def _root(data_dir: Path, file: Path | None) -> Table:
+    path = file or data_dir / CONFIG_NAME
+    try:
+        with open(path, "rb") as opened:
+            text = opened.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        if file is not None:
+            raise ConfigError("no such file", file=str(file), hint=f"ls -l {file}") from None
+        text = b""
+    except OSError as error:
+        raise ConfigError(error.strerror or str(error), file=str(path)) from error
+    return read_toml(text, str(path), ConfigError, ("models_dir", *_SECTIONS))
+
+
+def _section(root: Table, name: str) -> Any:
+    cls, keys = _SECTIONS[name]
+    table = root.table(name, keys)
+    defaults = {f.name: f.default for f in fields(cls)}
+    return cls(**{attr: read(table, key, defaults[attr]) for key, (attr, read) in keys.items()})
+
+
+def _models_dir(root: Table, file: Path | None, environ: Mapping[str, str]) -> Path:
+    declared = root.text("models_dir", "")
+    if declared and not environ.get("GLIA_MODELS_DIR"):
+        path = Path(declared).expanduser()
+        if not path.is_absolute():
+            raise root.error("models_dir", "must be an absolute path, or start with ~")
+        return path
+    return default_models_dir(environ)
+
+
+def _text(size: int) -> str:
+    unit = max((u for u, n in _UNITS.items() if n <= max(size, 1)), key=_UNITS.__getitem__)
+    return f"{math.floor(size / _UNITS[unit])}{unit}"

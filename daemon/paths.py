@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from glia.local.address import LOCK_NAME, SOCKET_NAME
+
+CONFIG_NAME = "glia.toml"
+_CHECKOUT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
@@ -43,3 +47,30 @@ class Paths:
     def log(self) -> Path:
         """gliad's log; engines write to it through gliad."""
         return self.data_dir / "gliad.log"
+
+    @property
+    def stderr(self) -> Path:
+        """What a gliad in the background says before and beside its log."""
+        return self.data_dir / "gliad.stderr"
+
+
+def default_data_dir(environ: Mapping[str, str]) -> Path:
+    """GLIA_DATA_DIR, else glia in the user's data directory. Absolute."""
+    named = environ.get("GLIA_DATA_DIR")
+    return Path(named).expanduser().absolute() if named else _user_data(environ) / "glia"
+
+
+def default_models_dir(environ: Mapping[str, str]) -> Path:
+    """GLIA_MODELS_DIR, else models/ of the checkout gliad runs from, else of the user."""
+    named = environ.get("GLIA_MODELS_DIR")
+    if named:
+        return Path(named).expanduser().absolute()
+    if (_CHECKOUT / "pyproject.toml").exists():
+        return _CHECKOUT / "models"
+    return _user_data(environ) / "glia-models"
+
+
+def _user_data(environ: Mapping[str, str]) -> Path:
+    named = Path(environ.get("XDG_DATA_HOME", ""))
+    # The XDG rule: a relative path there is to be ignored.
+    return named if named.is_absolute() else Path.home() / ".local" / "share"
