@@ -1,0 +1,131 @@
+"""Before prefill: find what is known of a prompt, and bring it into L0.
+
+    for each window needed:
+        in L0: nothing to do    in L1: copy    in L2: load, copy    else: compute
+
+The usable prefix is the longest run of windows from the start: what lies behind a hole
+is given back. The last token of a prompt is always computed, so it is never asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from glia.engine.memory import TierMemory
+from glia.engine.residency import Residency
+from glia.engine.restore import Restorer, Wanted
+from glia.engine.sequence import Sequence, Usage
+from glia.errors import CapacityError, IntegrityError, StoreError
+from glia.graph.ids import WindowId
+from glia.graph.profile import Profile
+from glia.kv.compute import ComputeModel
+
+_L0 = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A matched window, the slot that stands or will stand for it, where it was."""
+
+    window_id: WindowId
+    slot: int
+    resident: bool
+
+
+class Admission:
+    """Gives sequences their cached prefix."""
+
+    def __init__(
+        self, memory: TierMemory, model: ComputeModel, residency: Residency, profile: Profile
+    ) -> None:
+        self._memory = memory
+        self._model = model
+        self._residency = residency
+        self._profile = profile
+        self._restorer = Restorer(memory, model, profile)
+
+    def admit(self, sequence: Sequence) -> None:
+        """Fill the head of the sequence's table, chain and usage.
+
+        Where the tiers below refuse, nothing is cached and all is computed: `warning` says so.
+        Raises: whatever the model raises; L0 is then as it was before.
+        """
+        try:
+            started = time.perf_counter()
+            names = self._memory.match(sequence.tokens[:-1])
+            sequence.spend("match", time.perf_counter() - started)
+            places, tiers = self._restore(sequence, names)
+        except (CapacityError, IntegrityError, StoreError) as error:
+            sequence.warning = f"computed anew, as its cached windows failed: {error.message}"
+            return
+        size = self._profile.block_size
+        sequence.table = [place.slot for place in places]
+        sequence.chain = [place.window_id for place in places]
+        sequence.num_staged = len(places)
+        sequence.num_computed = len(places) * size
+        sequence.usage = _usage(tiers, size)
+        self._count(sequence, tiers)
+
+    def admit_fork(self, sequence: Sequence) -> None:
+        """Give a fork its own copy of the tail; its sealed slots it shares already."""
+        if sequence.tail is None or not sequence.tail.num_rows:
+            return
+        slots = self._residency.take(1)
+        sequence.table += slots
+        position = len(sequence.chain) * self._profile.block_size
+        self._model.restore(sequence.tail.windows(), position, slots)
+
+    def _restore(self, sequence: Sequence, names: list[WindowId]) -> tuple[list[_Place], list[int]]:
+        """Places and tiers of the leading windows that are in L0 now."""
+        places = self._places(names)
+        wanted = [
+            Wanted(index, place.window_id, place.slot)
+            for index, place in enumerate(places)
+            if not place.resident
+        ]
+        try:
+            restored = self._restorer.restore(wanted)
+        except BaseException:
+            self._give_back(places)
+            raise
+        sequence.spend("lease", restored.lease_s)
+        sequence.spend("restore", restored.copy_s)
+        num_restored = len(restored.tiers)
+        usable = wanted[num_restored].index if num_restored < len(wanted) else len(places)
+        self._give_back(places[usable:])
+        left = iter(restored.tiers)
+        tiers = [_L0 if place.resident else next(left) for place in places[:usable]]
+        for place in places[:usable]:
+            if not place.resident:
+                self._residency.adopt(place.window_id, place.slot)
+        return places[:usable], tiers
+
+    def _places(self, names: list[WindowId]) -> list[_Place]:
+        """References first, so that no slot taken for one window evicts another of these."""
+        shared = [self._residency.share(name) for name in names]
+        try:
+            fresh = iter(self._residency.take(shared.count(None)))
+        except CapacityError:
+            self._residency.release([slot for slot in shared if slot is not None])
+            raise
+        return [
+            _Place(name, next(fresh) if slot is None else slot, resident=slot is not None)
+            for name, slot in zip(names, shared, strict=True)
+        ]
+
+    def _give_back(self, places: list[_Place]) -> None:
+        fresh = [place.slot for place in places if not place.resident]
+        if fresh:
+            self._model.clear(fresh)
+        self._residency.release([place.slot for place in places])
+
+    def _count(self, sequence: Sequence, tiers: list[int]) -> None:
+        asked = (len(sequence.tokens) - 1) // self._profile.block_size
+        hits = tiers.count(_L0)
+        self._residency.count_lookup(hits, asked - hits)
+
+
+def _usage(tiers: list[int], block_size: int) -> Usage:
+    l0, l1, l2, peers = (tiers.count(tier) * block_size for tier in range(4))
+    return Usage(l0, l1, l2, peers)

@@ -1,0 +1,112 @@
+"""The next tokens of a sequence through the model: K/V into its slots, full windows to the sealer.
+
+Prefill from a window's start goes through a scratch buffer, whole windows at once;
+anything less goes through the sequence's tail.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence as Several
+
+import torch
+
+from glia.engine.payloads import Tail, scratch_rows
+from glia.engine.residency import Residency
+from glia.engine.sealing import Sealer
+from glia.engine.sequence import Sequence
+from glia.errors import EngineFailed
+from glia.graph.profile import Profile
+from glia.kv.compute import ComputeModel
+
+
+class Computation:
+    """Runs one model over the sequences of one engine.
+
+    Args:
+        piece_tokens: most tokens of one call.
+    """
+
+    def __init__(
+        self,
+        model: ComputeModel,
+        residency: Residency,
+        sealer: Sealer,
+        profile: Profile,
+        piece_tokens: int,
+    ) -> None:
+        self._model = model
+        self._residency = residency
+        self._sealer = sealer
+        self._profile = profile
+        self._size = profile.block_size
+        self._piece = piece_tokens
+        self._scratch = scratch_rows(profile, piece_tokens)
+
+    def piece(self, sequence: Sequence) -> int:
+        """How many tokens to prefill next: to the next multiple of a piece, so that the
+        model's tiles are whole; from inside a window only to that window's end."""
+        start = sequence.num_computed
+        end = min(len(sequence.tokens), (start // self._piece + 1) * self._piece)
+        if start % self._size:
+            end = min(end, start + self._size - start % self._size)
+        return end - start
+
+    def last_fills_window(self, sequence: Sequence) -> bool:
+        """Whether one more token computed would fill a window that may be named."""
+        end = len(sequence.tokens)
+        return sequence.num_pending == 1 and not end % self._size and self._seals(sequence, end)
+
+    def run(self, sequence: Sequence, count: int, part: str) -> torch.Tensor:
+        """K/V of the next `count` tokens; time counts against `part`.
+
+        Returns: logits of the last one, [V], f32.
+        Raises: EngineFailed where something is not finite; nothing of it is sealed.
+        """
+        started = time.perf_counter()
+        start, end = sequence.num_computed, sequence.num_computed + count
+        num_new = -(-end // self._size) - len(sequence.table)
+        sequence.table += self._residency.take(max(0, num_new))
+        by_windows = not start % self._size and count >= self._size
+        tail = None if by_windows else sequence.tail or Tail(self._profile)
+        raw = tail.rows(count) if tail else [rows[:count] for rows in self._scratch]
+        logits = self._model.forward(sequence.tokens[start:end], start, sequence.table, raw)
+        if not bool(torch.isfinite(logits).all()):
+            raise EngineFailed("the model gave logits that are not finite")
+        sequence.num_computed = end
+        if tail:
+            self._keep_tail(sequence, tail, count)
+        else:
+            self._keep_windows(sequence, raw)
+        sequence.spend(part, time.perf_counter() - started)
+        return logits
+
+    def _keep_tail(self, sequence: Sequence, tail: Tail, count: int) -> None:
+        tail.grow(count)
+        sequence.tail = tail
+        if tail.num_rows == self._size:
+            sequence.tail = None
+            self._seal(sequence, tail.windows())
+
+    def _keep_windows(self, sequence: Sequence, raw: Several[torch.Tensor]) -> None:
+        count = len(raw[0])
+        whole = count // self._size * self._size
+        if whole < count:
+            sequence.tail = Tail(self._profile)
+            for kept, rows in zip(sequence.tail.rows(count - whole), raw, strict=True):
+                kept.copy_(rows[whole:])
+            sequence.tail.grow(count - whole)
+        self._seal(sequence, [r[:whole].view(-1, self._size, *r.shape[1:]) for r in raw])
+
+    def _seal(self, sequence: Sequence, windows: Several[torch.Tensor]) -> None:
+        """Have the next full windows named, if they may be; else no later one may either."""
+        end = (sequence.num_staged + len(windows[0])) * self._size
+        if self._seals(sequence, end):
+            self._sealer.seal(sequence, windows)
+        else:
+            sequence.keepable = False
+
+    def _seals(self, sequence: Sequence, end: int) -> bool:
+        """Whether windows up to this position get names: decoded ones only where exact."""
+        exact = self._model.decode_is_exact or end <= sequence.prompt_length
+        return sequence.keepable and exact

@@ -1,0 +1,300 @@
+"""The engine: requests in, tokens and sealed windows out, one step at a time.
+
+Single-threaded and free of I/O but for its two ports: the computing model and the memory
+below L0. Whoever owns it calls `submit` and `cancel`, and `step` while it is not idle.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+
+from glia.engine.admission import Admission
+from glia.engine.computation import Computation
+from glia.engine.memory import TierMemory
+from glia.engine.outcome import Broken, Emitted, Finished, Outcome, Prefilled
+from glia.engine.residency import L0Stats, Residency
+from glia.engine.sampler import Sampler
+from glia.engine.scheduler import Scheduler
+from glia.engine.sealing import Sealer
+from glia.engine.sequence import Answer, Request, Sequence, State
+from glia.engine.stops import Decode, Stops
+from glia.errors import (
+    CapacityError,
+    EngineFailed,
+    GliaError,
+    NotRunning,
+    PromptError,
+    ProtocolError,
+    StoreError,
+)
+from glia.graph.profile import Profile
+from glia.kv.compute import ComputeModel
+
+_log = logging.getLogger("glia.engine")
+
+_Work = Callable[[Sequence], list[Outcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Sizes of one engine.
+
+    Attributes:
+        num_slots: windows that L0 holds.
+        slot_bytes: what one of them takes there.
+        max_running: most sequences between admission and their end.
+        prefill_tokens: most prompt tokens computed in one step.
+    """
+
+    num_slots: int
+    slot_bytes: int
+    max_running: int = 4
+    prefill_tokens: int = 512
+
+
+class Engine:
+    """Sequences over one model.
+
+    Args:
+        eos_tokens: the model's own end tokens.
+        decode: token ids to text, for stop strings.
+    """
+
+    def __init__(
+        self,
+        model: ComputeModel,
+        memory: TierMemory,
+        profile: Profile,
+        settings: EngineSettings,
+        *,
+        eos_tokens: Iterable[int] = (),
+        decode: Decode,
+    ) -> None:
+        self._model = model
+        self._memory = memory
+        self._size = profile.block_size
+        piece = max(1, settings.prefill_tokens // self._size) * self._size
+        self._eos_tokens = frozenset(eos_tokens)
+        self._decode_text = decode
+        self._num_requests = 0
+        self._stops: dict[Sequence, Stops] = {}
+        self._ending: dict[Sequence, str] = {}
+        self._residency = Residency(settings.num_slots, settings.slot_bytes)
+        self._scheduler = Scheduler(settings.num_slots, self._size, settings.max_running)
+        self._admission = Admission(memory, model, self._residency, profile)
+        num_cells = len(memory.staging) // profile.window_payload_bytes
+        self._sealer = Sealer(memory, self._residency, profile, num_cells)
+        self._computation = Computation(model, self._residency, self._sealer, profile, piece)
+
+    # -- what the owner calls -------------------------------------------------------------
+
+    def submit(self, request: Request) -> Sequence:
+        """Queue a request.
+
+        Raises: PromptError (empty, token out of range, too long), PoolExhausted (larger
+            than L0).
+        """
+        self._check(request)
+        length = len(request.tokens)
+        limit = min(length + request.max_tokens, self._model.context_tokens)
+        self._num_requests += 1
+        sequence = Sequence(
+            self._num_requests, request, limit, Sampler(request.sampling), list(request.tokens)
+        )
+        self._scheduler.add(sequence)
+        self._register(sequence)
+        return sequence
+
+    def fork(self, sequence: Sequence) -> Sequence:
+        """Go on from here twice: sealed slots by reference, the tail copied on first write.
+
+        Raises: PoolExhausted where L0 has no room for it beside what runs.
+        """
+        if sequence.state is State.FINISHED:
+            raise ValueError("only a sequence that runs can be forked")
+        self._sealer.drain(sequence)
+        self._num_requests += 1
+        twin = sequence.fork(self._num_requests, self._size)
+        self._scheduler.start_now(twin)
+        self._residency.share_slots(twin.table)
+        self._register(twin)
+        return twin
+
+    def cancel(self, sequence: Sequence) -> None:
+        """End it at the next step, with what it has."""
+        if sequence.state is not State.FINISHED:
+            self._ending[sequence] = "cancelled"
+
+    def evict_l0(self) -> tuple[int, int]:
+        """Drop every slot that no sequence uses. Returns: (bytes, windows)."""
+        return self._residency.evict_all()
+
+    @property
+    def idle(self) -> bool:
+        """Whether `step` would have nothing to do."""
+        return not (self._scheduler.running or self._scheduler.waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Sequences between admission and their end."""
+        return len(self._scheduler.running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences in the queue."""
+        return len(self._scheduler.waiting)
+
+    def l0(self) -> L0Stats:
+        """Sizes and counters of L0."""
+        return self._residency.stats()
+
+    def check(self) -> None:
+        """The invariants, for tests and idle time."""
+        self._scheduler.check()
+        self._residency.check([s.table for s in self._scheduler.running])
+
+    def step(self) -> list[Outcome]:
+        """One turn: names come in, answers end, all that decode get a token, one prefills.
+
+        The piece of prefill comes last, so that a first token is told at once.
+
+        Raises: NotRunning, ProtocolError where the memory below is gone; any other failure
+            ends the sequence it happened to.
+        """
+        self._sealer.collect()
+        outcomes: list[Outcome] = []
+        for sequence in tuple(self._ending):
+            outcomes += self._guarded(self._finish, sequence)
+        for sequence in self._scheduler.to_decode():
+            outcomes += self._guarded(self._decode, sequence)
+        prefilling = self._scheduler.to_prefill()
+        if prefilling is not None:
+            outcomes += self._guarded(self._prefill, prefilling)
+        return outcomes
+
+    # -- one sequence's turn --------------------------------------------------------------
+
+    def _prefill(self, sequence: Sequence) -> list[Outcome]:
+        """Find and restore what is known of the prompt, then compute the rest by pieces."""
+        if sequence.state is State.WAITING:
+            self._admit(sequence)
+        start = sequence.num_computed
+        logits = self._computation.run(sequence, self._computation.piece(sequence), "prefill")
+        end = sequence.num_computed
+        sequence.usage.computed += max(0, min(end, sequence.prompt_length) - start)
+        outcomes: list[Outcome] = [Prefilled(sequence, end, len(sequence.tokens))]
+        if not sequence.num_pending:
+            sequence.state = State.DECODING
+            outcomes += self._choose(sequence, logits)
+        return outcomes
+
+    def _admit(self, sequence: Sequence) -> None:
+        started = time.perf_counter()
+        sequence.spend("queue", started - sequence.marks["submit"])
+        sequence.state = State.PREFILLING
+        if sequence.num_computed:
+            self._admission.admit_fork(sequence)
+            return
+        self._sealer.drain()  # what others are having named may be this one's prefix
+        self._admission.admit(sequence)
+
+    def _decode(self, sequence: Sequence) -> list[Outcome]:
+        """The next token from the last one."""
+        self._sealer.count_step()
+        return self._choose(sequence, self._computation.run(sequence, 1, "decode"))
+
+    def _choose(self, sequence: Sequence, logits: torch.Tensor) -> list[Outcome]:
+        token = sequence.sampler.choose(logits)
+        sequence.tokens.append(token)
+        sequence.marks.setdefault("first_token", time.perf_counter())
+        if self._stops[sequence].reached(sequence.answer):
+            self._ending[sequence] = "stop"
+        elif len(sequence.tokens) >= sequence.limit:
+            self._ending[sequence] = "length"
+        return [Emitted(sequence, token)]
+
+    def _finish(self, sequence: Sequence) -> list[Outcome]:
+        """Name the last windows, wait until all are durable, give the slots back."""
+        reason = self._ending[sequence]
+        if reason != "cancelled" and self._computation.last_fills_window(sequence):
+            self._computation.run(sequence, 1, "decode")
+        started = time.perf_counter()
+        self._sealer.drain(sequence)
+        tip = sequence.chain[-1] if sequence.chain else None
+        try:
+            if sequence.chain:
+                self._memory.flush(sequence.chain)
+        except (CapacityError, StoreError) as error:
+            sequence.warning = f"windows are not on disk: {error.message}"
+            tip = None
+        sequence.spend("flush", time.perf_counter() - started)
+        self._leave(sequence)
+        first = sequence.marks.get("first_token", sequence.marks["submit"])
+        answer = Answer(
+            tokens=tuple(sequence.answer),
+            finish_reason=reason,
+            tip=tip,
+            usage=sequence.usage,
+            ttft_ms=(first - sequence.marks["submit"]) * 1000.0,
+            timings_ms={part: spent * 1000.0 for part, spent in sequence.spent_s.items()},
+            warning=sequence.warning,
+        )
+        return [Finished(sequence, answer)]
+
+    # -- coming and going -----------------------------------------------------------------
+
+    def _check(self, request: Request) -> None:
+        length, room = len(request.tokens), self._model.context_tokens
+        if not length:
+            raise PromptError("the prompt is empty", hint="give at least one token")
+        if length >= room:
+            raise PromptError(
+                f"the prompt has {length} tokens; the model's context has room for {room}, "
+                "answer included",
+                hint="shorten the prompt",
+            )
+        if not all(0 <= token < self._model.vocab_size for token in request.tokens):
+            raise PromptError(
+                f"a token is outside of the vocabulary of {self._model.vocab_size}",
+                hint="tokenize with this model's own tokenizer",
+            )
+
+    def _register(self, sequence: Sequence) -> None:
+        sequence.marks["submit"] = time.perf_counter()
+        request = sequence.request
+        own = frozenset() if request.ignore_eos else self._eos_tokens
+        self._stops[sequence] = Stops(own | request.stop_tokens, request.stop, self._decode_text)
+
+    def _leave(self, sequence: Sequence) -> None:
+        """Its slots are given back; named ones stay resident until they are evicted."""
+        self._residency.release(sequence.table)
+        sequence.table, sequence.tail = [], None
+        sequence.state = State.FINISHED
+        self._scheduler.remove(sequence)
+        self._ending.pop(sequence, None)
+        del self._stops[sequence]
+
+    def _guarded(self, work: _Work, sequence: Sequence) -> list[Outcome]:
+        """One exception fails one sequence; without the memory below nothing can go on."""
+        try:
+            return work(sequence)
+        except (NotRunning, ProtocolError):
+            raise
+        except Exception as error:
+            # Neither messages nor values are logged: they may hold tokens.
+            where = "".join(traceback.format_tb(error.__traceback__))
+            _log.error("request %d failed: %s\n%s", sequence.number, type(error).__name__, where)
+            self._sealer.drain(sequence)
+            unsealed = sequence.table[len(sequence.chain) :]
+            if unsealed:
+                self._model.clear(unsealed)
+            self._leave(sequence)
+            if not isinstance(error, GliaError):
+                error = EngineFailed(f"a step of the engine failed ({type(error).__name__})")
+            return [Broken(sequence, error)]

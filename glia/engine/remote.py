@@ -1,0 +1,86 @@
+"""L1 and below over the local API: the TierMemory that an engine process uses."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glia.client import Client
+from glia.engine.memory import Leased
+from glia.graph.ids import WindowId
+from glia.graph.profile import Profile
+
+
+class RemoteMemory:
+    """Keeps the TierMemory port over one attached connection.
+
+    Args:
+        client: attached (`Client.attach`) with `profile`.
+        staging_bytes: how much staging to ask for.
+    Raises: QuotaExceeded where gliad does not give so much staging.
+    """
+
+    def __init__(self, client: Client, profile: Profile, staging_bytes: int) -> None:
+        self._client = client
+        self._profile = profile
+        self._arena = np.frombuffer(client.arena, dtype=np.uint8)
+        self._staging = np.frombuffer(client.make_staging(staging_bytes), dtype=np.uint8)
+        self._leases: deque[int] = deque()
+        self._seals: deque[int] = deque()
+
+    @property
+    def arena(self) -> NDArray[np.uint8]:
+        """L1, [arena_bytes]; a private mapping, so writes reach nobody."""
+        return self._arena
+
+    @property
+    def staging(self) -> NDArray[np.uint8]:
+        """[staging_bytes], shared with gliad."""
+        return self._staging
+
+    def match(self, tokens: Sequence[int]) -> list[WindowId]:
+        """The longest known chain of whole windows for `tokens`."""
+        return self._client.match(tokens)
+
+    def lease_begin(self, window_ids: Sequence[WindowId]) -> None:
+        """Ask for a lease."""
+        self._leases.append(self._client.lease_begin(window_ids))
+
+    def lease_end(self) -> Leased:
+        """The oldest asked lease; offsets moved from the particles to their payloads."""
+        reply = self._client.lease_end(self._leases.popleft())
+        num_windows, num_layers = len(reply.tiers), len(self._profile.layers)
+        particles = np.frombuffer(reply.offsets, dtype="<u8").astype(np.int64)
+        offsets = particles.reshape(num_windows, num_layers) + self._profile.header_bytes
+        return Leased(reply.lease, offsets, tuple(reply.tiers))
+
+    def release(self, lease: int) -> None:
+        """Give a lease back."""
+        self._client.release(lease)
+
+    def seal_begin(
+        self,
+        prev: WindowId | None,
+        position_start: int,
+        tokens: Sequence[int],
+        offset: int,
+        num_steps: int,
+    ) -> None:
+        """Ask for names of full windows that stand in staging."""
+        self._seals.append(self._client.seal_begin(prev, position_start, tokens, offset, num_steps))
+
+    def seal_end(self) -> list[WindowId]:
+        """Names of the oldest asked seal."""
+        sealed = self._client.seal_end(self._seals.popleft())
+        return [WindowId(name) for name in sealed.windows]
+
+    def seal_ready(self) -> bool:
+        """Whether seal_end would not wait."""
+        return bool(self._seals) and self._client.seal_ready(self._seals[0])
+
+    def flush(self, window_ids: Sequence[WindowId]) -> None:
+        """Return when these windows are durable."""
+        self._client.flush(window_ids)
