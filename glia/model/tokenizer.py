@@ -66,8 +66,9 @@ class Tokenizer:
 class TextStream:
     """Tokens in as they come, whole characters out."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True) -> None:
         self._tokenizer = tokenizer
+        self._skip_special = skip_special
         self._ids: list[int] = []
         self._told = 0  # characters of the decoded ids that were given out
         self._base = 0  # ids before it were given out whole and only give context
@@ -75,21 +76,24 @@ class TextStream:
     def push(self, ids: Sequence[int]) -> str:
         """The characters that became whole with these tokens."""
         self._ids.extend(ids)
-        text = self._tokenizer.decode(self._ids[self._base :])
+        text = self._text(self._base)
         if text.endswith(_REPLACEMENT):
             return ""
         return self._give(text)
 
     def finish(self) -> str:
         """What is left, whole or not."""
-        return self._give(self._tokenizer.decode(self._ids[self._base :]))
+        return self._give(self._text(self._base))
+
+    def _text(self, base: int) -> str:
+        return self._tokenizer.decode(self._ids[base:], skip_special=self._skip_special)
 
     def _give(self, text: str) -> str:
         new = text[self._told :]
         # Decoders look at the token before (spaces): keep some as context, not all,
         # or a long answer costs the square of its length.
         base = max(self._base, len(self._ids) - 8)
-        self._told = len(self._tokenizer.decode(self._ids[base:]))
+        self._told = len(self._text(base))
         self._base = base
         return new
 

@@ -1,0 +1,75 @@
+"""`gliad`: one verb a call. It has no way into a node but glia.client."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from daemon import show
+from daemon.paths import default_data_dir
+from daemon.verbs import models, node, run, store
+from glia.errors import GliaError
+
+Verb = Callable[[argparse.Namespace], int]
+
+_DESCRIPTION = "A daemon that gives every block of an LLM's K/V cache a name."
+_EPILOG = """environment:
+  GLIA_DATA_DIR    stands for --data-dir
+  GLIA_MODELS_DIR  where models (NAME.model) are looked for
+
+Data goes to stdout, everything else to stderr. An error's last line says what to type."""
+
+_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb. Returns the exit code: 0, or the error class's (glia/errors.py)."""
+    args = _parser().parse_args(argv)
+    if args.data_dir is None:
+        args.data_dir = default_data_dir(os.environ)
+    verb: Verb = args.verb
+    try:
+        code = verb(args)
+        sys.stdout.flush()
+    except GliaError as problem:
+        show.error(problem)
+        return problem.exit_code
+    except KeyboardInterrupt:
+        show.note("interrupted")
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has enough. Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gliad",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--data-dir",
+        type=_absolute,
+        metavar="DIR",
+        help="where the node lives (default: $GLIA_DATA_DIR, else ~/.local/share/glia)",
+    )
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    for group in (node, models, run, store):
+        group.add_verbs(verbs, common)
+    return parser
+
+
+def _absolute(text: str) -> Path:
+    return Path(text).expanduser().absolute()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

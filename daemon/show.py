@@ -1,0 +1,109 @@
+"""The only place that prints. Data goes to stdout, everything else to stderr.
+
+Tables without borders, ids cut to 12, sizes for people; --json for programs. Nothing is
+said by colour alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+import msgspec
+
+from glia.errors import GliaError
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def as_json(value: Any) -> None:
+    """One JSON value and a line end, to stdout. Bytes in it are written as hex."""
+    line = msgspec.json.encode(to_json(value))
+    sys.stdout.write(msgspec.json.format(line, indent=2).decode() + "\n")
+
+
+def to_json(value: Any) -> Any:
+    """Structs, lists and bytes as what JSON has."""
+    return _hex(msgspec.to_builtins(value, builtin_types=(bytes,)))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Columns by the widest cell, two spaces apart, to stdout."""
+    lines = [tuple(head), *(tuple(row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+
+
+def line(text: str) -> None:
+    """A line of data, to stdout."""
+    sys.stdout.write(text + "\n")
+
+
+def piece(text: str) -> None:
+    """A piece of an answer, to stdout, at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """A line for people, to stderr."""
+    sys.stderr.write(text + "\n")
+
+
+def error(problem: GliaError) -> None:
+    """What went wrong, and in the last line what to type."""
+    sys.stderr.write(f"error: {problem.message}\n")
+    if problem.hint:
+        sys.stderr.write(f"hint: {problem.hint}\n")
+
+
+def size(num_bytes: int) -> str:
+    """1,536 MiB is 1.5 GiB."""
+    value, unit = float(num_bytes), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return (
+        f"{value:.0f} {_UNITS[unit]}"
+        if value >= 100 or unit == 0
+        else f"{value:.1f} {_UNITS[unit]}"
+    )
+
+
+class ProgressLine:
+    """One line on a terminal's stderr that says how far something is. Silent elsewhere."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._shown = ""
+        self._active = self._stream.isatty()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Show `done` of `total` (0: unknown) of `what`."""
+        if not self._active:
+            return
+        share = f" {100 * done // total}%" if total else ""
+        self._draw(f"{what}{share}")
+
+    def clear(self) -> None:
+        """Take the line away before something else is written."""
+        if self._shown:
+            self._draw("")
+
+    def _draw(self, text: str) -> None:
+        if text != self._shown:
+            self._stream.write("\r" + text.ljust(len(self._shown)) + ("" if text else "\r"))
+            self._stream.flush()
+            self._shown = text
+
+
+def _hex(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dict):
+        return {key: _hex(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_hex(item) for item in value]
+    return value

@@ -1,0 +1,1 @@
+"""The verbs of `gliad`, a module a group. Each parses its arguments, asks glia.client, shows."""

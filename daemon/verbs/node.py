@@ -1,0 +1,129 @@
+"""start, stop, wait, status, version: the life of a node."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from daemon import launch, show
+from daemon.config import load_config
+from glia.client import Client
+from glia.errors import NotRunning
+from glia.local.address import socket_path
+from glia.local.messages import StatusReply
+
+_POLL_S = 0.05
+
+
+def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
+    """Declare this module's verbs."""
+    start = verbs.add_parser("start", parents=[common], help="start gliad in the background")
+    start.add_argument("--config", type=_file, metavar="F", help="instead of DIR/glia.toml")
+    start.add_argument("--foreground", action="store_true", help="stay, and log to stderr too")
+    start.add_argument("--timeout", type=float, default=60.0, metavar="S", help="to be ready")
+    start.set_defaults(verb=_start)
+
+    stop = verbs.add_parser("stop", parents=[common], help="stop gliad; returns when it is gone")
+    stop.add_argument("--timeout", type=float, default=60.0, metavar="S")
+    stop.set_defaults(verb=_stop)
+
+    wait = verbs.add_parser("wait", parents=[common], help="return when gliad is ready")
+    wait.add_argument("--timeout", type=float, default=60.0, metavar="S")
+    wait.set_defaults(verb=_wait)
+
+    status = verbs.add_parser("status", parents=[common], help="tiers, engines, counters")
+    status.add_argument("--json", action="store_true")
+    status.set_defaults(verb=_status)
+
+    version = verbs.add_parser("version", parents=[common], help="say the version")
+    version.set_defaults(verb=_version)
+
+
+def _file(text: str) -> Path:
+    return Path(text).expanduser().absolute()
+
+
+def _start(args: argparse.Namespace) -> int:
+    socket_path(args.data_dir)
+    load_config(args.data_dir, args.config, os.environ)  # a mistake in it is told here
+    if args.foreground:
+        launch.become(args.data_dir, args.config)
+    pid = launch.start(args.data_dir, args.config, args.timeout)
+    show.note(f"gliad is running: pid {pid}, socket {socket_path(args.data_dir)}")
+    return 0
+
+
+def _stop(args: argparse.Namespace) -> int:
+    pid = launch.stop(args.data_dir, args.timeout)
+    show.note(f"gliad has stopped: pid {pid}")
+    return 0
+
+
+def _wait(args: argparse.Namespace) -> int:
+    deadline = time.monotonic() + args.timeout
+    while True:
+        left_s = deadline - time.monotonic()
+        try:
+            Client.connect(args.data_dir, timeout_s=max(left_s, 0.0)).close()
+        except NotRunning:
+            if left_s <= 0:
+                raise
+            time.sleep(_POLL_S)
+        else:
+            return 0
+
+
+def _status(args: argparse.Namespace) -> int:
+    with Client.connect(args.data_dir) as client:
+        status = client.status()
+    if args.json:
+        show.as_json(status)
+    else:
+        _show_status(status)
+    return 0
+
+
+def _show_status(status: StatusReply) -> None:
+    show.line(f"gliad {status.version}, pid {status.pid}, up {status.uptime_s:,.0f} s")
+    show.line(f"data dir {status.data_dir}")
+    show.line(f"socket   {status.socket}\n")
+    show.table(
+        ("TIER", "USED", "CAP", "WINDOWS", "HITS", "MISSES", "EVICTIONS", "QUARANTINED"),
+        [
+            (
+                name,
+                show.size(t.used_bytes),
+                show.size(t.cap_bytes),
+                *(f"{n:,}" for n in (t.windows, t.hits, t.misses, t.evictions, t.quarantined)),
+            )
+            for name, t in sorted(status.tiers.items())
+        ],
+    )
+    show.line("")
+    show.table(
+        ("ENGINE", "DTYPE", "STATE", "PID", "RUNNING", "WAITING", "RESTARTS"),
+        [
+            (
+                e.model,
+                e.dtype,
+                e.state,
+                str(e.pid or "none"),
+                *(str(n) for n in (e.num_running, e.num_waiting, e.num_restarts)),
+            )
+            for e in status.engines
+        ],
+    )
+    for engine in status.engines:
+        if engine.error:
+            show.line(f"{engine.model}: {engine.error}")
+
+
+def _version(_args: argparse.Namespace) -> int:
+    python = ".".join(map(str, sys.version_info[:3]))
+    show.line(f"gliad {importlib.metadata.version('gliad')} (Python {python})")
+    return 0

@@ -1,0 +1,60 @@
+"""Text to tokens and back for the verbs: the daemon itself never sees text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from glia.errors import BadRequest, UnknownModel
+from glia.local.messages import ModelValue
+from glia.model.model_id import TOKENIZER
+from glia.model.tokenizer import TextStream, Tokenizer
+
+
+def find_model(models: Iterable[ModelValue], name: str) -> ModelValue:
+    """The model of that name. Raises: UnknownModel."""
+    known = {model.name: model for model in models}
+    if name not in known:
+        raise UnknownModel(
+            f"no model is called {name!r}; known: {', '.join(sorted(known)) or 'none'}",
+            hint=f"gliad models add {name} PATH",
+        )
+    return known[name]
+
+
+def files_dir(model: ModelValue) -> Path | None:
+    """The directory with a model's tokenizer and configuration, None where not known yet."""
+    if model.files_dir:
+        return Path(model.files_dir)
+    source = Path(model.source)
+    return source if source.is_dir() else None
+
+
+def tokenizer_of(model: ModelValue) -> Tokenizer | None:
+    """A model's tokenizer, None where it has none here. Raises: BadModelFile."""
+    found = files_dir(model)
+    return Tokenizer.load(found) if found and (found / TOKENIZER).exists() else None
+
+
+def need_tokenizer(model: ModelValue) -> Tokenizer:
+    """As tokenizer_of. Raises: BadRequest where there is none."""
+    tokenizer = tokenizer_of(model)
+    if tokenizer is None:
+        raise BadRequest(
+            f"model {model.name!r} has no tokenizer here", hint="give --token-ids FILE instead"
+        )
+    return tokenizer
+
+
+def window_texts(windows: Sequence[Sequence[int]], tokenizer: Tokenizer | None) -> list[str | None]:
+    """The text of each window; together they are the text of the chain.
+
+    A character whose bytes straddle two windows stands in the later one.
+    """
+    if tokenizer is None:
+        return [None] * len(windows)
+    stream = TextStream(tokenizer, skip_special=False)
+    texts = [stream.push(tokens) for tokens in windows]
+    if texts:
+        texts[-1] += stream.finish()
+    return list(texts)
