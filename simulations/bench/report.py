@@ -30,7 +30,9 @@ GOALS = {
         Goal("R4", "warm (L1) first token / (forward + memcpy)", "at most", 2.0, 1.3),
         Goal("R5", "decode tok/s / the better stock cache (worst context)", "at least", 1.0, 1.5),
         Goal("R6", "cold prefill, stored / stock prefill (worst length)", "at least", 0.85, 1.0),
-        Goal("R7", "durable ingest of 64 KiB blocks / file write, same syncs", "at least", 0.5, 0.8),
+        Goal(
+            "R7", "durable ingest of 64 KiB blocks / file write, same syncs", "at least", 0.5, 0.8
+        ),
         Goal("R9", "lease of 512 blocks and reading / memcpy", "at least", 0.5, 0.9),
         Goal("R11", "8 conversations, one 2,048-token prompt: tokens", "at most", 2688, 2688),
     )

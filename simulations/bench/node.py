@@ -1,0 +1,108 @@
+"""A gliad of its own for a measurement: started, asked, its tiers emptied, stopped."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from glia.client import Client
+from glia.local import messages as m
+
+_GLIAD = (sys.executable, "-m", "daemon")
+_STOP_TIMEOUT_S = 30
+
+
+class Node:
+    """One running gliad under a data dir of its own."""
+
+    def __init__(self, data_dir: Path, settings: str = "") -> None:
+        self.data_dir = data_dir
+        self._config = data_dir.parent / f"{data_dir.name}.toml"
+        self._config.write_text(settings, encoding="utf-8")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start it; returns when it is ready."""
+        self._gliad("start", "--config", str(self._config))
+
+    def stop(self) -> None:
+        """Stop it; returns when it is gone."""
+        self._gliad("stop")
+
+    def client(self) -> Client:
+        """A connection to it."""
+        return Client.connect(self.data_dir)
+
+    def run(
+        self,
+        model: str,
+        tokens: Sequence[int],
+        *,
+        max_tokens: int = 1,
+        dtype: str | None = None,
+        ignore_eos: bool = True,
+    ) -> m.Generated:
+        """One greedy answer."""
+        with self.client() as client:
+            *_, last = client.generate(
+                model, tokens, max_tokens=max_tokens, dtype=dtype, ignore_eos=ignore_eos
+            )
+        if not isinstance(last, m.Generated):
+            raise RuntimeError(f"gliad ended with {last!r}")
+        return last
+
+    def evict(self, *tiers: str) -> None:
+        """Empty tiers, in order."""
+        with self.client() as client:
+            for tier in tiers:
+                client.evict(tier)
+
+    def drop_page_cache(self) -> None:
+        """Make the kernel forget what it holds of the store's files."""
+        for path in (self.data_dir / "store").rglob("*"):
+            if path.is_file():
+                with _opened(path) as fd:
+                    os.fsync(fd)
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def _gliad(self, *args: str) -> None:
+        subprocess.run(
+            [*_GLIAD, *args, "--data-dir", str(self.data_dir)],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=_STOP_TIMEOUT_S,
+        )
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process without shared memory (RssAnon + RssFile)."""
+    fields = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
+    return sum(int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "RssFile"))
