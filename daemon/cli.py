@@ -69,7 +69,3 @@ def _parser() -> argparse.ArgumentParser:
 
 def _absolute(text: str) -> Path:
     return Path(text).expanduser().absolute()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Starting gliad as a process of its own, and ending it. The process is `daemon.__main__`."""
+"""Starting gliad as a process of its own, and ending it. The process is `daemon.process`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Report(msgspec.Struct):
 def command(data_dir: Path, config: Path | None) -> list[str]:
     """The command line of the process that is gliad."""
     named = ["--config", str(config)] if config else []
-    return [sys.executable, "-m", "daemon", "--data-dir", str(data_dir), *named]
+    return [sys.executable, "-m", "daemon.process", "--data-dir", str(data_dir), *named]
 
 
 def become(data_dir: Path, config: Path | None) -> NoReturn:

@@ -1,0 +1,32 @@
+# Four commands: make run, make test, make check, make bench. Each sets up what it needs.
+
+BIN := .venv/bin
+
+.PHONY: setup run test check bench clean
+
+setup: .venv/installed models/smollm2.model
+
+run: setup
+	$(BIN)/python -m simulations.demo
+
+test: setup
+	$(BIN)/python -m pytest $(ARGS)
+
+check: .venv/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m simulations.bench $(if $(QUICK),--quick)
+
+clean:
+	rm -rf .venv models/smollm2 models/smollm2.model build *.egg-info
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+.venv/installed: requirements.lock pyproject.toml setup/environment.sh
+	setup/environment.sh
+
+# The order-only prerequisite: a newer environment does not make the model older.
+models/smollm2.model: setup/demo_model.sh | .venv/installed
+	setup/demo_model.sh

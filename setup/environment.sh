@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Make .venv with the pinned dependencies and this project. Safe to repeat.
+# PYTHON=python3.12 names the Python to use.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fail() {
+    echo "error: $1" >&2
+    echo "hint: $2" >&2
+    exit 1
+}
+
+usable() {
+    "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null
+}
+
+find_python() {
+    local name
+    for name in ${PYTHON:-python3.11 python3.12 python3}; do
+        if command -v "$name" >/dev/null && usable "$name"; then
+            echo "$name"
+            return
+        fi
+    done
+    fail "no Python 3.11 or 3.12 found" \
+        "apt-get install python3 python3-venv, or name one: PYTHON=/path/to/python3.11 make setup"
+}
+
+# Built from source where there is no wheel, it needs a C++ compiler and headers.
+install_plyvel() {
+    local pinned
+    pinned=$(grep '^plyvel==' requirements.lock)
+    .venv/bin/pip install --quiet --only-binary plyvel "$pinned" 2>/dev/null && return
+    if ! printf '#include <leveldb/db.h>\n' | c++ -E -x c++ - >/dev/null 2>&1; then
+        fail "plyvel has no wheel for this machine, and LevelDB's headers or a C++ compiler are missing" \
+            "apt-get install libleveldb-dev g++ python3-dev, then make setup again"
+    fi
+    .venv/bin/pip install --quiet "$pinned"
+}
+
+if ! { [ -x .venv/bin/python ] && usable .venv/bin/python; }; then
+    python=$(find_python)
+    echo "making .venv with $("$python" --version)" >&2
+    "$python" -m venv --clear .venv ||
+        fail "$python cannot make a virtual environment" "apt-get install python3-venv"
+fi
+echo "installing the dependencies of requirements.lock" >&2
+install_plyvel
+.venv/bin/pip install --quiet -r requirements.lock
+.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+touch .venv/installed
