@@ -1,0 +1,367 @@
+"""What is stored where: the one owner of index, segments' sizes and quarantine.
+
+Block rows decide. A window row repeats them, and is believed as long as the segments
+it names are live and none of its blocks is quarantined. Everything here is a hint
+until BLAKE3 has been compared, so a wrong row can cost a miss, never wrong bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from glia.errors import IntegrityError, StoreBroken, StoreFull
+from glia.graph.ids import BlockId, PrefixKey, WindowId
+from glia.graph.window import WindowRecord, parse_window
+from glia.store.index import WRITE_BUFFER_BYTES, Change, Index, IndexDamaged
+from glia.store.plan import Cursor, Plan
+from glia.store.recover import adopt_tail, counted, rebuild
+from glia.store.schema import (
+    PREFIX,
+    QUARANTINE,
+    STATE,
+    USE,
+    WINDOW,
+    Location,
+    Run,
+    State,
+    WindowRow,
+    block_key,
+    decode_location,
+    decode_state,
+    decode_use,
+    decode_window,
+    encode_use,
+    name_at_end,
+    prefix_key_of,
+    quarantine_key,
+    runs_of,
+    use_key,
+    window_key,
+)
+from glia.store.segment import Segments
+from glia.store.sweep import quarantined_in, rows_naming, rows_of_segment, without
+
+_INDEX = "index"
+_NEW_INDEX = "index.new"
+_SEGMENTS = "segments"
+
+
+class Found(NamedTuple):
+    """A whole window: verified record, particle lengths, spans (segment, offset, bytes)."""
+
+    record: WindowRecord
+    lengths: Sequence[int]
+    spans: Sequence[tuple[int, int, int]]
+
+
+class Catalog:
+    """Changes are made under `lock`; questions may come from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        """Open, and repair what a crash or a failing disk left.
+
+        Raises: StoreBroken, StoreFull, StoreLocked, StoreVersion.
+        """
+        self.lock = threading.RLock()
+        self.bad: dict[BlockId, Location] = {}
+        self.num_quarantined = 0
+        self.generation = 0
+        self.start = Cursor(0, 0)  # where the next group goes: on after a clean stop, else anew
+        self._path = path
+        self.segments = Segments(path / _SEGMENTS)
+        self.index, self.state = self._open_index()
+        self._writes_refused = False
+        try:
+            self._settle()
+        except BaseException:
+            self.index.close()
+            raise
+
+    # -- opening ---------------------------------------------------------------
+
+    def _open_index(self) -> tuple[Index, State]:
+        path = self._path / _INDEX
+        shutil.rmtree(self._path / _NEW_INDEX, ignore_errors=True)
+        index = None
+        try:
+            index = Index(path)
+            value = index.get(STATE)
+            state = decode_state(value) if value is not None else None
+            if state is not None:
+                return index, state
+        except IndexDamaged:
+            state = None
+        except BaseException:
+            if index is not None:
+                index.close()
+            raise
+        if index is not None:
+            index.close()
+        state = rebuild(self._path / _NEW_INDEX, self.segments, {}, 1)
+        shutil.rmtree(path, ignore_errors=True)
+        os.rename(self._path / _NEW_INDEX, path)
+        return Index(path), state
+
+    def _settle(self) -> None:
+        """Make index and segment files agree."""
+        try:
+            self._agree()
+        except IndexDamaged:
+            self.rebuild(self.generation)
+            self._agree()
+        state = self.state
+        going_on = state.clean and self.segments.is_live(state.segment)
+        self.start = Cursor(
+            *((state.segment, state.offset) if going_on else (state.next_segment, 0))
+        )
+        self.state = replace(state, clean=False)
+        self.index.write([(STATE, self.state.encode())], sync=True)
+
+    def _agree(self) -> None:
+        on_disk = self.segments.on_disk()
+        uses = dict(filter(None, (decode_use(key, row) for key, row in self.index.scan(USE))))
+        for number, size in on_disk.items():
+            if number in uses:
+                self.segments.add(number, size, uses[number])
+            elif number <= self.state.segment:
+                self.segments.unlink(number)  # its rows went before a crash
+        for key, value in self.index.scan(QUARANTINE):
+            where = decode_location(value)
+            if where is not None:
+                self.bad[BlockId(name_at_end(key))] = where
+        lost = uses.keys() - on_disk.keys()
+        if lost:
+            self.lose(lost)
+        at_end = on_disk.get(self.state.segment, 0) == self.state.offset
+        if not (self.state.clean and at_end and max(on_disk, default=0) <= self.state.segment):
+            self.state = replace(adopt_tail(self.index, self.segments, self.state), clean=False)
+
+    # -- questions -------------------------------------------------------------
+
+    @property
+    def num_bytes(self) -> int:
+        """Segments and rows: what counts against the cap."""
+        return self.segments.num_bytes + self.state.index_bytes
+
+    def block(self, block_id: BlockId) -> Location | None:
+        """Where a block lies, if its segment is live. Raises: IndexDamaged."""
+        value = self.index.get(block_key(block_id))
+        where = decode_location(value) if value is not None else None
+        if where is None or where == self.bad.get(block_id):
+            return None
+        return where if self.segments.is_live(where.segment) else None
+
+    def windows_of(self, key: PrefixKey) -> list[WindowId]:
+        """Ids of windows under a prefix key. Raises: IndexDamaged."""
+        return [WindowId(name_at_end(row)) for row in self.index.keys(PREFIX + key)]
+
+    def all_windows(self) -> list[WindowId]:
+        """Ids of all windows, whole or not. Raises: IndexDamaged."""
+        return [WindowId(name_at_end(row)) for row in self.index.keys(WINDOW)]
+
+    def find(self, window_id: WindowId) -> Found | None:
+        """A whole window with its verified record. Raises: IndexDamaged."""
+        value = self.index.get(window_key(window_id))
+        if value is None:
+            return None
+        row = decode_window(value)
+        if row is None or not self.segments.is_live(row.segment):
+            return None
+        try:
+            record = parse_window(row.encoding, window_id)
+        except IntegrityError:
+            self._quarantine_window(window_id, row)
+            return None
+        return self._placed(record, row)
+
+    def _placed(self, record: WindowRecord, row: WindowRow) -> Found | None:
+        live = all(self.segments.is_live(run.segment) for run in row.runs)
+        if live and (not self.bad or self.bad.keys().isdisjoint(record.blocks)):
+            return Found(record, row.lengths, _spans(row.runs, row.lengths))
+        places = [self.block(block_id) for block_id in record.blocks]
+        known = [where for where in places if where is not None]
+        if len(known) < len(places):
+            return None
+        lengths = tuple(where.length for where in known)
+        return Found(record, lengths, _spans(runs_of(known), lengths))
+
+    # -- changes ---------------------------------------------------------------
+
+    def commit(self, plan: Plan, end: Cursor) -> None:
+        """Name what a plan wrote, durably. Its bytes must be on disk.
+
+        Raises: IndexDamaged, StoreFull, StoreBroken: nothing is named, then.
+        """
+        names: list[Change] = [*plan.rows]
+        known = [(key, value) for key, value in names if key[:1] in (WINDOW, PREFIX)]
+        state = counted(self.index, self.state, known)
+        num_fresh = len(plan.rows) - len(known)
+        num_fresh_bytes = sum(len(k) + len(v) for k, v in plan.rows) - sum(
+            len(k) + len(v or b"") for k, v in known
+        )
+        state = replace(
+            state,
+            segment=end.segment,
+            offset=end.offset,
+            next_segment=max(state.next_segment, end.segment + 1),
+            num_blocks=state.num_blocks + num_fresh,
+            index_bytes=state.index_bytes + num_fresh_bytes,
+        )
+        ends = {group.segment: group.offset + group.size for group in plan.groups}
+        uses = self.segments.uses()
+        tick = max(uses.values(), default=0)
+        healed = self.bad.keys() & plan.fresh.keys()
+        names += [(quarantine_key(block_id), None) for block_id in healed]
+        names += [(use_key(n), encode_use(tick + 1)) for n in ends if n not in uses]
+        self._write([*names, (STATE, state.encode())])
+        self.state = state
+        for number, size in ends.items():
+            self.segments.add(number, size)
+        for block_id in healed:
+            del self.bad[block_id]
+        self.segments.touch(plan.shared_segments)
+
+    def skip_to(self, number: int) -> None:
+        """Numbers below were used by writes that failed."""
+        self.state = replace(self.state, next_segment=max(self.state.next_segment, number))
+
+    def quarantine(self, block_id: BlockId, where: Location) -> None:
+        """The block at `where` is bad: a miss from now on, until it is stored again."""
+        with self.lock:
+            value = self.index.get(block_key(block_id))
+            if value is None or decode_location(value) != where or self.bad.get(block_id) == where:
+                return
+            state = replace(
+                self.state,
+                num_blocks=self.state.num_blocks - 1,
+                index_bytes=self.state.index_bytes - len(block_key(block_id)) - len(value),
+            )
+            self.bad[block_id] = where
+            self.num_quarantined += 1
+            changes: list[Change] = [
+                (block_key(block_id), None),
+                (quarantine_key(block_id), where.encode()),
+                (STATE, state.encode()),
+            ]
+            try:
+                self._write(changes)
+            except StoreFull:
+                return  # known in memory; after a restart the hash will tell again
+            self.state = state
+
+    def _quarantine_window(self, window_id: WindowId, row: WindowRow) -> None:
+        with self.lock:
+            removal = {
+                key: len(value)
+                for key in (window_key(window_id), prefix_key_of(row.prefix_key, window_id))
+                if (value := self.index.get(key)) is not None
+            }
+            self.num_quarantined += 1
+            self._remove(removal, ())
+
+    def drop(self, number: int) -> None:
+        """Evict a segment: its rows, then its file."""
+        with self.lock:
+            size = self.segments.size(number)
+            removal = rows_of_segment(self.index, self.segments, number, size)
+            self._remove(removal or rows_naming(self.index, {number}), {number})
+            self.segments.unlink(number)
+
+    def lose(self, numbers: Collection[int]) -> None:
+        """Segments whose files are gone: nothing may name them any more."""
+        with self.lock:
+            self._remove(rows_naming(self.index, numbers), numbers)
+            for number in numbers:
+                self.segments.forget(number)
+
+    def _remove(self, removal: dict[bytes, int], segments: Collection[int]) -> None:
+        state = without(self.state, removal)
+        healed = list(quarantined_in(self.bad, segments))
+        changes: list[Change] = [(key, None) for key in removal]
+        changes += [(quarantine_key(block_id), None) for block_id in healed]
+        changes += [(use_key(number), None) for number in segments]
+        self._write([*changes, (STATE, state.encode())])
+        self.state = state
+        for block_id in healed:
+            del self.bad[block_id]
+
+    def _write(self, changes: Sequence[Change]) -> None:
+        try:
+            self.index.write(changes, sync=True)
+        except StoreBroken:
+            raise
+        except BaseException:
+            self._writes_refused = True
+            raise
+
+    # -- repair ----------------------------------------------------------------
+
+    def accept_writes(self) -> None:
+        """After a refused write: open the index again, once there is room for it.
+
+        Raises: StoreFull (reads go on), StoreBroken, IndexDamaged.
+        """
+        if not self._writes_refused:
+            return
+        room = os.statvfs(self._path)
+        if room.f_bavail * room.f_frsize < 2 * WRITE_BUFFER_BYTES:
+            raise StoreFull("the disk is full", hint="free disk space; the store goes on by itself")
+        self.index.reopen()
+        value = self.index.get(STATE)
+        stored = decode_state(value) if value is not None else None
+        if stored is None or (stored.segment, stored.offset) != (
+            self.state.segment,
+            self.state.offset,
+        ):
+            raise IndexDamaged("the index kept a write that it had refused")
+        self._writes_refused = False
+
+    def rebuild(self, seen: int) -> None:
+        """Build the index again from the segments, unless that was done since `seen`.
+
+        Raises: StoreBroken, StoreFull.
+        """
+        with self.lock:
+            if self.generation != seen:
+                return
+            new = self._path / _NEW_INDEX
+            try:
+                state = rebuild(new, self.segments, self.bad, self.state.next_segment)
+                self.index.replace(new)
+            except OSError as error:
+                raise StoreBroken(f"the index cannot be built again: {error}") from error
+            self.state = state
+            self.generation += 1
+            self._writes_refused = False
+            on_disk = self.segments.on_disk()
+            for number, size in on_disk.items():
+                self.segments.add(number, size)
+            for number in self.segments.uses().keys() - on_disk.keys():
+                self.segments.forget(number)
+
+    def close(self, end: Cursor) -> None:
+        """Write down last uses and that all is well; release."""
+        try:
+            uses = [(use_key(n), encode_use(tick)) for n, tick in self.segments.uses().items()]
+            clean = self.state.segment == end.segment and self.state.offset == end.offset
+            state = replace(self.state, clean=clean)
+            self.index.write([*uses, (STATE, state.encode())], sync=True)
+        finally:
+            self.index.close()
+
+
+def _spans(runs: Sequence[Run], lengths: Sequence[int]) -> list[tuple[int, int, int]]:
+    if len(runs) == 1:
+        return [(runs[0].segment, runs[0].offset, sum(lengths))]
+    spans = []
+    at = 0
+    for run in runs:
+        spans.append((run.segment, run.offset, sum(lengths[at : at + run.num])))
+        at += run.num
+    return spans

@@ -1,0 +1,151 @@
+"""The index: LevelDB, every checksum verified. What it answers is a hint until bytes are hashed.
+
+Readers share the handle; closing, reopening and replacing it wait for them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import plyvel
+
+from glia.errors import StoreBroken, StoreFull, StoreLocked
+
+WRITE_BUFFER_BYTES = 8 * 1024 * 1024
+BLOOM_BITS = 10
+
+Change = tuple[bytes, bytes | None]  # (key, value); None deletes
+
+
+class IndexDamaged(StoreBroken):
+    """LevelDB found a checksum or a file wrong: the index must be built again from the segments."""
+
+
+class Index:
+    """A LevelDB with one owner. Reads may come from any thread, writes under the owner's lock."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create. Raises: IndexDamaged, StoreFull, StoreLocked."""
+        self.path = path
+        self._turn = threading.Condition()
+        self._num_readers = 0
+        self._swapping = False
+        self._db: Any = _open(path)
+
+    def get(self, key: bytes) -> bytes | None:
+        """A row's value. Raises: IndexDamaged."""
+        with self._reading() as db:
+            value: bytes | None = db.get(key, verify_checksums=True)
+        return value
+
+    def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        """All rows of a prefix, in key order. Raises: IndexDamaged."""
+        with self._reading() as db, db.iterator(prefix=prefix, verify_checksums=True) as rows:
+            return list(rows)
+
+    def keys(self, prefix: bytes) -> list[bytes]:
+        """All keys of a prefix, in order. Raises: IndexDamaged."""
+        with (
+            self._reading() as db,
+            db.iterator(prefix=prefix, include_value=False, verify_checksums=True) as keys,
+        ):
+            return list(keys)
+
+    def each(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """As scan, without holding all rows in memory; the index cannot be closed meanwhile."""
+        with self._reading() as db, db.iterator(prefix=prefix, verify_checksums=True) as rows:
+            yield from rows
+
+    def write(self, changes: Iterable[Change], *, sync: bool) -> None:
+        """All changes or none. Raises: IndexDamaged, StoreFull, StoreBroken."""
+        with self._reading() as db:
+            batch = db.write_batch(sync=sync)
+            for key, value in changes:
+                if value is None:
+                    batch.delete(key)
+                else:
+                    batch.put(key, value)
+            batch.write()
+
+    def reopen(self) -> None:
+        """Close and open again: LevelDB refuses all writes after one has failed."""
+        with self._alone():
+            self._shut()
+            self._db = _open(self.path)
+
+    def replace(self, new: Path) -> None:
+        """Take the index at `new` instead; it must be closed."""
+        with self._alone():
+            self._shut()
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.rename(new, self.path)
+            self._db = _open(self.path)
+
+    def close(self) -> None:
+        """Idempotent; waits for readers."""
+        with self._alone():
+            self._shut()
+
+    def _shut(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    @contextmanager
+    def _reading(self) -> Iterator[Any]:
+        with self._turn:
+            self._turn.wait_for(lambda: not self._swapping)
+            if self._db is None:
+                raise StoreBroken("the index is closed", hint="restart gliad")
+            self._num_readers += 1
+        try:
+            yield self._db
+        except plyvel.Error as error:
+            raise _named(error) from error
+        finally:
+            with self._turn:
+                self._num_readers -= 1
+                self._turn.notify_all()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with self._turn:
+            self._turn.wait_for(lambda: not self._swapping)
+            self._swapping = True
+            self._turn.wait_for(lambda: not self._num_readers)
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._swapping = False
+                self._turn.notify_all()
+
+
+def _open(path: Path) -> Any:
+    path.mkdir(mode=0o700, exist_ok=True)
+    try:
+        return plyvel.DB(
+            str(path),
+            create_if_missing=True,
+            paranoid_checks=True,
+            write_buffer_size=WRITE_BUFFER_BYTES,
+            bloom_filter_bits=BLOOM_BITS,
+            compression=None,
+        )
+    except plyvel.Error as error:
+        raise _named(error) from error
+
+
+def _named(error: Exception) -> StoreBroken | StoreFull | StoreLocked:
+    text = str(error)
+    if "No space left" in text or "quota" in text:
+        return StoreFull("the disk is full", hint="free disk space; the store goes on by itself")
+    if "already held" in text or "/LOCK" in text:
+        return StoreLocked("another process has the index open", hint="gliad stop")
+    return IndexDamaged(f"the index is damaged: {text[:200]}")

@@ -1,0 +1,184 @@
+"""L2 in memory: the same contract without a disk. For tests, and for nodes that keep nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from glia.errors import HashMismatch, NotFound, StoreBroken, StoreFull
+from glia.graph.ids import BlockId, PrefixKey, WindowId, digest, short
+from glia.graph.window import WindowRecord
+from glia.store.base import CheckReport, Progress, SealedWindow, StoreStats
+from glia.store.plan import check_sizes
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A window and the blocks that came with it, which go when it goes."""
+
+    record: WindowRecord
+    prefix_key: PrefixKey
+    own: tuple[BlockId, ...]
+    num_bytes: int
+
+
+class MemoryStore:
+    """BlockStore (glia/store/base.py) over dicts. Windows are evicted one by one."""
+
+    def __init__(self, cap_bytes: int) -> None:
+        """Args: cap_bytes: what particles and records may take together."""
+        self._cap = cap_bytes
+        self._lock = threading.RLock()
+        self._closed = False
+        self._windows: OrderedDict[WindowId, _Kept] = OrderedDict()  # least recently used first
+        self._blocks: dict[BlockId, bytes] = {}
+        self._used = 0
+        self._num_hits = self._num_misses = self._num_quarantined = self._num_evicted = 0
+
+    def put(self, windows: Sequence[SealedWindow]) -> None:
+        """See BlockStore."""
+        for window in windows:
+            check_sizes(window)
+        with self._opened():
+            for window in windows:
+                if not self._is_whole(window.record.window_id):
+                    self._keep(window)
+
+    def find(self, key: PrefixKey) -> list[WindowId]:
+        """See BlockStore."""
+        with self._opened():
+            return sorted(name for name, kept in self._windows.items() if kept.prefix_key == key)
+
+    def get(self, window_id: WindowId) -> WindowRecord | None:
+        """See BlockStore."""
+        with self._opened():
+            return self._windows[window_id].record if self._is_whole(window_id) else None
+
+    def load(self, window_ids: Sequence[WindowId], into: Sequence[memoryview]) -> list[bool]:
+        """See BlockStore."""
+        if len(window_ids) != len(into):
+            raise ValueError(f"{len(window_ids)} windows, {len(into)} buffers")
+        with self._opened():
+            answers = [self._load(name, view) for name, view in zip(window_ids, into, strict=True)]
+            self._num_hits += sum(answers)
+            self._num_misses += len(answers) - sum(answers)
+            return answers
+
+    def read_block(self, block_id: BlockId) -> bytes:
+        """See BlockStore."""
+        with self._opened():
+            data = self._blocks.get(block_id)
+            if data is None:
+                self._num_misses += 1
+                raise NotFound(f"block {short(block_id)} is not stored")
+            if not self._is_good(block_id):
+                self._num_misses += 1
+                raise HashMismatch(f"block {short(block_id)}: its bytes are not the named ones")
+            self._num_hits += 1
+            return data
+
+    def has_block(self, block_id: BlockId) -> bool:
+        """See BlockStore."""
+        with self._opened():
+            return block_id in self._blocks
+
+    def windows(self) -> Iterator[WindowId]:
+        """See BlockStore."""
+        with self._opened():
+            return iter(list(self._windows))
+
+    def check(self, progress: Progress | None = None) -> CheckReport:
+        """See BlockStore."""
+        with self._opened():
+            names = list(self._blocks)
+            total = len(names) + len(self._windows)
+            num_bad = sum(not self._is_good(name) for name in names)
+            num_bad_windows = sum(not self._is_whole(name) for name in self._windows)
+        if progress is not None:
+            progress(total, total)
+        return CheckReport(len(names), num_bad, total - len(names), num_bad_windows)
+
+    def stats(self) -> StoreStats:
+        """See BlockStore."""
+        with self._opened():
+            return StoreStats(
+                used_bytes=self._used,
+                cap_bytes=self._cap,
+                num_windows=len(self._windows),
+                num_blocks=len(self._blocks),
+                num_hits=self._num_hits,
+                num_misses=self._num_misses,
+                num_quarantined=self._num_quarantined,
+                num_evicted=self._num_evicted,
+            )
+
+    def close(self) -> None:
+        """See BlockStore. What was stored is gone."""
+        with self._lock:
+            self._closed = True
+            self._windows.clear()
+            self._blocks.clear()
+
+    def _opened(self) -> threading.RLock:
+        if self._closed:
+            raise StoreBroken("the store is closed")
+        return self._lock
+
+    def _is_whole(self, window_id: WindowId) -> bool:
+        kept = self._windows.get(window_id)
+        return kept is not None and all(name in self._blocks for name in kept.record.blocks)
+
+    def _is_good(self, block_id: BlockId) -> bool:
+        data = self._blocks[block_id]
+        if digest(data) == block_id:
+            return True
+        self._num_quarantined += 1
+        del self._blocks[block_id]
+        self._used -= len(data)
+        return False
+
+    def _load(self, window_id: WindowId, into: memoryview) -> bool:
+        if not self._is_whole(window_id):
+            return False
+        self._windows.move_to_end(window_id)
+        names = self._windows[window_id].record.blocks
+        good = [self._is_good(name) for name in names if name in self._blocks]  # all of them
+        if not all(good):
+            return False
+        particles = [self._blocks[name] for name in names]
+        if into.nbytes != sum(map(len, particles)):
+            raise ValueError(f"window {short(window_id)} has {sum(map(len, particles))} bytes")
+        into[:] = b"".join(particles)
+        return True
+
+    def _keep(self, window: SealedWindow) -> None:
+        record = window.record
+        fresh: dict[BlockId, bytes] = {}
+        while True:
+            for name, particle in zip(record.blocks, window.particles, strict=True):
+                if name not in self._blocks and name not in fresh:
+                    fresh[name] = bytes(particle)
+            size = len(record.encoding)
+            needed = size + sum(map(len, fresh.values()))
+            if self._used + needed <= self._cap:
+                break
+            if needed > self._cap or not self._windows:
+                raise StoreFull(
+                    f"{needed} bytes do not fit into a store of {self._cap}",
+                    hint="raise size_bytes of [l2] in glia.toml",
+                )
+            self._evict(next(iter(self._windows)))
+        before = self._windows.pop(record.window_id, None)
+        own = (*(before.own if before else ()), *fresh)
+        self._used += needed - (before.num_bytes if before else 0)
+        self._windows[record.window_id] = _Kept(record, window.prefix_key, own, size)
+        self._blocks.update(fresh)
+
+    def _evict(self, window_id: WindowId) -> None:
+        kept = self._windows.pop(window_id)
+        self._used -= kept.num_bytes
+        for name in kept.own:
+            self._used -= len(self._blocks.pop(name, b""))
+        self._num_evicted += 1

@@ -1,0 +1,180 @@
+"""What a put will write, decided before a byte is written. Pure.
+
+Given what is known already and where the last segment ends, `plan_put` says which
+groups go where and which rows the index gets. Disk and cap are looked at by others.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from glia.errors import MalformedParticle
+from glia.graph.ids import BlockId, WindowId, short
+from glia.graph.profile import HEADER_FIXED_BYTES, MAX_PAYLOAD_BYTES
+from glia.graph.tokens import TOKEN_BYTES
+from glia.store.base import Buffer, SealedWindow
+from glia.store.group import SEGMENT_HEAD_BYTES, encode_head, padded
+from glia.store.schema import (
+    Location,
+    WindowRow,
+    block_key,
+    prefix_key_of,
+    runs_of,
+    window_key,
+)
+
+_PAYLOAD_LENGTH = struct.Struct("<I")
+_PAYLOAD_LENGTH_AT = 16  # in a block's header, spec/3-block.md
+
+
+class Cursor(NamedTuple):
+    """Where the next group goes: `offset` 0 means that the segment does not exist yet."""
+
+    segment: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A group with its place: `pieces` written one after the other are `size` bytes."""
+
+    segment: int
+    offset: int
+    size: int
+    pieces: tuple[Buffer, ...]
+
+
+@dataclass(slots=True)
+class Plan:
+    """Groups to write, in order; rows that name them; what both add to the sizes."""
+
+    end: Cursor
+    groups: list[Placed] = field(default_factory=list)
+    rows: list[tuple[bytes, bytes]] = field(default_factory=list)
+    fresh: dict[BlockId, Location] = field(default_factory=dict)
+    windows: set[WindowId] = field(default_factory=set)
+    shared_segments: set[int] = field(default_factory=set)
+    num_segment_bytes: int = 0
+    num_index_bytes: int = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Segment and index bytes together: what the cap has to hold."""
+        return self.num_segment_bytes + self.num_index_bytes
+
+
+Known = Callable[[BlockId], Location | None]
+IsWhole = Callable[[WindowId], bool]
+
+
+def plan_put(
+    windows: Sequence[SealedWindow],
+    known: Known,
+    is_whole: IsWhole,
+    cursor: Cursor,
+    segment_bytes: int,
+) -> Plan:
+    """Place every window that is not whole yet, and of its blocks those not known yet.
+
+    Raises: MalformedParticle for particles whose sizes do not fit their record.
+    """
+    plan = Plan(end=cursor)
+    for window in windows:
+        name = window.record.window_id
+        if name in plan.windows or is_whole(name):
+            continue
+        check_sizes(window)
+        _place(plan, window, known, segment_bytes)
+        plan.windows.add(name)
+    return plan
+
+
+def check_sizes(window: SealedWindow) -> None:
+    """One particle per block, each as long as its own header says; nothing is hashed here.
+
+    Raises: MalformedParticle.
+    """
+    record = window.record
+    if len(window.particles) != len(record.blocks):
+        raise MalformedParticle(
+            f"window {short(record.window_id)}: {len(window.particles)} particles "
+            f"for {len(record.blocks)} blocks"
+        )
+    header_bytes = HEADER_FIXED_BYTES + TOKEN_BYTES * len(record.tokens)
+    for particle in window.particles:
+        num = memoryview(particle).nbytes - header_bytes
+        if not 0 < num <= MAX_PAYLOAD_BYTES or (
+            _PAYLOAD_LENGTH.unpack_from(particle, _PAYLOAD_LENGTH_AT)[0] != num
+        ):
+            raise MalformedParticle(
+                f"window {short(record.window_id)}: a particle's size does not fit its header"
+            )
+
+
+def _place(plan: Plan, window: SealedWindow, known: Known, segment_bytes: int) -> None:
+    record = window.record
+    places: list[Location | None] = []
+    entries: list[tuple[int, int]] = []
+    written: list[Buffer] = []
+    fresh: dict[BlockId, int] = {}
+    for ordinal, (block_id, particle) in enumerate(
+        zip(record.blocks, window.particles, strict=True)
+    ):
+        where = plan.fresh.get(block_id) or known(block_id)
+        places.append(where)
+        if where is None and block_id not in fresh:
+            fresh[block_id] = ordinal
+            entries.append((ordinal, memoryview(particle).nbytes))
+            written.append(particle)
+    head = encode_head(record, window.prefix_key, entries)
+    num_particle_bytes = sum(length for _, length in entries)
+    tail = bytes(padded(num_particle_bytes) - num_particle_bytes)
+    at = _advance(plan, len(head) + num_particle_bytes + len(tail), segment_bytes)
+    plan.groups.append(
+        Placed(at.segment, at.offset, plan.end.offset - at.offset, (head, *written, tail))
+    )
+    offset = at.offset + len(head)
+    for ordinal, length in entries:
+        plan.fresh[record.blocks[ordinal]] = Location(at.segment, offset, length)
+        offset += length
+    _name(
+        plan, window, at, [w or plan.fresh[b] for w, b in zip(places, record.blocks, strict=True)]
+    )
+    for block_id in fresh:
+        _add_row(plan, block_key(block_id), plan.fresh[block_id].encode())
+
+
+def _advance(plan: Plan, size: int, segment_bytes: int) -> Cursor:
+    """Reserve `size` bytes; a segment that would grow too long is left for the next one."""
+    segment, offset = plan.end
+    if offset > SEGMENT_HEAD_BYTES and offset + size > segment_bytes:
+        segment, offset = segment + 1, 0
+    if offset == 0:
+        offset = SEGMENT_HEAD_BYTES
+        plan.num_segment_bytes += SEGMENT_HEAD_BYTES
+    plan.num_segment_bytes += size
+    plan.end = Cursor(segment, offset + size)
+    return Cursor(segment, offset)
+
+
+def _name(plan: Plan, window: SealedWindow, at: Cursor, places: Sequence[Location]) -> None:
+    record = window.record
+    plan.shared_segments.update(where.segment for where in places)
+    row = WindowRow(
+        segment=at.segment,
+        offset=at.offset,
+        prefix_key=window.prefix_key,
+        runs=runs_of(places),
+        lengths=tuple(where.length for where in places),
+        encoding=record.encoding,
+    )
+    _add_row(plan, window_key(record.window_id), row.encode())
+    _add_row(plan, prefix_key_of(window.prefix_key, record.window_id), b"")
+
+
+def _add_row(plan: Plan, key: bytes, value: bytes) -> None:
+    plan.rows.append((key, value))
+    plan.num_index_bytes += len(key) + len(value)
