@@ -1,0 +1,288 @@
+"""L1 as a table: which windows are in the arena, where, and who may go. Pure decisions, no I/O.
+
+A window's particles are entered as one extent in layer order; a block whose bytes are
+here already is referenced where it is and the new copy given back. Nothing pinned or
+dirty is ever dropped. Owned by the trio thread; `record`, `key_of` and `find` may be
+called from any thread (one look-up of an immutable value).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from daemon.extents import Extents
+from glia.graph.ids import BlockId, PrefixKey, WindowId
+from glia.graph.window import WindowRecord
+
+
+@dataclass(slots=True)
+class _Block:
+    offset: int
+    size_bytes: int
+    refs: int
+
+
+@dataclass(slots=True)
+class _Window:
+    record: WindowRecord
+    key: PrefixKey
+    offsets: bytes  # u64 little-endian, one per layer
+    size_bytes: int
+    dirty: bool
+    pins: int
+    hot_step: int
+
+
+class L1Table:
+    """Windows of L1 by name.
+
+    Attributes:
+        num_evicted: windows dropped to make room or on request.
+        dirty_bytes: bytes of windows that are not in L2 yet.
+        step: decode steps seen so far, of all engines.
+    """
+
+    def __init__(self, total_bytes: int, hot_steps: int) -> None:
+        self._extents = Extents(total_bytes)
+        self._hot_steps = hot_steps
+        self._windows: dict[WindowId, _Window] = {}
+        self._order: OrderedDict[WindowId, None] = OrderedDict()  # least recently used first
+        self._by_key: dict[PrefixKey, tuple[WindowId, ...]] = {}
+        self._blocks: dict[BlockId, _Block] = {}
+        self._reserved: dict[int, int] = {}
+        self.num_evicted = 0
+        self.dirty_bytes = 0
+        self.step = 0
+
+    # -- looking: changes no order ---------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def __contains__(self, window_id: WindowId) -> bool:
+        return window_id in self._windows
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes held or reserved."""
+        return self._extents.used_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        """The cap."""
+        return self._extents.total_bytes
+
+    def record(self, window_id: WindowId) -> WindowRecord | None:
+        """The record of a window that is here."""
+        window = self._windows.get(window_id)
+        return None if window is None else window.record
+
+    def key_of(self, window_id: WindowId) -> PrefixKey | None:
+        """The prefix key of a window that is here."""
+        window = self._windows.get(window_id)
+        return None if window is None else window.key
+
+    def find(self, key: PrefixKey) -> tuple[WindowId, ...]:
+        """Windows that are here under a prefix key."""
+        return self._by_key.get(key, ())
+
+    def size_of(self, window_id: WindowId) -> int:
+        """Bytes of a window that is here, counting shared blocks."""
+        return self._windows[window_id].size_bytes
+
+    def is_dirty(self, window_id: WindowId) -> bool:
+        """Whether the window is here and not yet in L2."""
+        window = self._windows.get(window_id)
+        return window is not None and window.dirty
+
+    def offsets(self, window_id: WindowId) -> bytes:
+        """Where each layer's particle starts: u64 little-endian."""
+        return self._windows[window_id].offsets
+
+    def ranges(self, window_id: WindowId) -> list[tuple[int, int]]:
+        """(offset, size) of each layer's particle."""
+        blocks = self._windows[window_id].record.blocks
+        return [(self._blocks[b].offset, self._blocks[b].size_bytes) for b in blocks]
+
+    # -- room -------------------------------------------------------------------------------
+
+    def reserve(self, size_bytes: int, count: int) -> list[int]:
+        """Offsets of `count` extents of `size_bytes` each; drops what may go.
+
+        Fewer where all that is left is pinned, dirty or reserved.
+        """
+        offsets: list[int] = []
+        victims = self._victims()
+        for _ in range(count):
+            while (offset := self._extents.allocate(size_bytes)) is None:
+                victim = next(victims, None)
+                if victim is None:
+                    return offsets
+                self._drop(victim)
+            self._reserved[offset] = size_bytes
+            offsets.append(offset)
+        return offsets
+
+    def cancel(self, offset: int) -> None:
+        """Give a reserved extent back unused."""
+        self._extents.free(offset, self._reserved.pop(offset))
+
+    def enter(
+        self,
+        offset: int,
+        record: WindowRecord,
+        key: PrefixKey,
+        particle_sizes: Sequence[int],
+        *,
+        dirty: bool,
+    ) -> bool:
+        """Let a filled extent become a window, most recently used; False where it was known.
+
+        Bytes that are here already are not kept twice.
+        """
+        size_bytes = self._reserved.pop(offset)
+        window_id = record.window_id
+        if window_id in self._windows:
+            self._extents.free(offset, size_bytes)
+            self._order.move_to_end(window_id)
+            return False
+        offsets = self._enter_blocks(offset, record.blocks, particle_sizes)
+        packed = struct.pack(f"<{len(offsets)}Q", *offsets)
+        self._windows[window_id] = _Window(
+            record, key, packed, size_bytes, dirty, pins=0, hot_step=self.step - self._hot_steps
+        )
+        self._order[window_id] = None
+        self._by_key[key] = (*self._by_key.get(key, ()), window_id)
+        self.dirty_bytes += size_bytes if dirty else 0
+        return True
+
+    # -- use ---------------------------------------------------------------------------------
+
+    def pin(self, window_id: WindowId) -> None:
+        """Use a window: it stays until as many `unpin`."""
+        self._windows[window_id].pins += 1
+        self._order.move_to_end(window_id)
+
+    def unpin(self, window_id: WindowId) -> None:
+        """The opposite of one `pin`; changes no order."""
+        window = self._windows[window_id]
+        if window.pins < 1:
+            raise ValueError("unpinned more often than pinned")
+        window.pins -= 1
+
+    def heat(self, tip: WindowId | None, num_steps: int) -> None:
+        """`num_steps` decode steps ran over the chain of `tip`: its windows are hot from now."""
+        self.step += num_steps
+        while tip is not None and (window := self._windows.get(tip)) is not None:
+            window.hot_step = self.step
+            tip = window.record.prev
+
+    def mark_clean(self, window_id: WindowId) -> None:
+        """The window is durable in L2."""
+        window = self._windows[window_id]
+        if window.dirty:
+            window.dirty = False
+            self.dirty_bytes -= window.size_bytes
+
+    def evict(self) -> tuple[int, int]:
+        """Drop all that may go. Returns freed bytes and windows."""
+        before, count = self._extents.used_bytes, 0
+        for window_id in self._victims():
+            self._drop(window_id)
+            count += 1
+        return before - self._extents.used_bytes, count
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _victims(self) -> Iterator[WindowId]:
+        """What may go: least recently used first, windows of recent decode steps last."""
+        for want_hot in (False, True):
+            for window_id in list(self._order):
+                window = self._windows.get(window_id)
+                if window is None or window.dirty or window.pins:
+                    continue
+                if (self.step - window.hot_step < self._hot_steps) is want_hot:
+                    yield window_id
+
+    def _drop(self, window_id: WindowId) -> None:
+        window = self._windows.pop(window_id)
+        del self._order[window_id]
+        rest = tuple(w for w in self._by_key[window.key] if w != window_id)
+        if rest:
+            self._by_key[window.key] = rest
+        else:
+            del self._by_key[window.key]
+        free: list[tuple[int, int]] = []
+        for block_id in window.record.blocks:
+            block = self._blocks[block_id]
+            block.refs -= 1
+            if not block.refs:
+                del self._blocks[block_id]
+                free.append((block.offset, block.size_bytes))
+        self._free_ranges(free)
+        self.num_evicted += 1
+
+    def _enter_blocks(
+        self, offset: int, blocks: Sequence[BlockId], sizes: Sequence[int]
+    ) -> list[int]:
+        """Where each block is from now on; new copies of known blocks are given back."""
+        offsets: list[int] = []
+        copies: list[tuple[int, int]] = []
+        for block_id, size_bytes in zip(blocks, sizes, strict=True):
+            block = self._blocks.get(block_id)
+            if block is None:
+                self._blocks[block_id] = _Block(offset, size_bytes, 1)
+                offsets.append(offset)
+            else:
+                block.refs += 1
+                offsets.append(block.offset)
+                copies.append((offset, size_bytes))
+            offset += size_bytes
+        self._free_ranges(copies)
+        return offsets
+
+    def _free_ranges(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Free ranges, neighbours in one go."""
+        start = end = -1
+        for offset, size_bytes in ranges:
+            if offset != end:
+                if end > start:
+                    self._extents.free(start, end - start)
+                start = offset
+            end = offset + size_bytes
+        if end > start:
+            self._extents.free(start, end - start)
+
+    def check(self) -> None:
+        """Raise where the table contradicts itself. For tests."""
+        self._check_windows()
+        self._check_bytes()
+
+    def _check_windows(self) -> None:
+        refs: dict[BlockId, int] = {}
+        for window_id, window in self._windows.items():
+            if window_id not in self._by_key.get(window.key, ()):
+                raise ValueError("a window is not found under its prefix key")
+            for block_id in window.record.blocks:
+                refs[block_id] = refs.get(block_id, 0) + 1
+        if refs != {name: block.refs for name, block in self._blocks.items()}:
+            raise ValueError("reference counts differ from the windows' blocks")
+        if set(self._order) != set(self._windows):
+            raise ValueError("the order of use names other windows")
+        if sum(map(len, self._by_key.values())) != len(self._windows):
+            raise ValueError("prefix keys name other windows")
+        if sum(w.size_bytes for w in self._windows.values() if w.dirty) != self.dirty_bytes:
+            raise ValueError("dirty bytes are miscounted")
+
+    def _check_bytes(self) -> None:
+        used = [(block.offset, block.size_bytes) for block in self._blocks.values()]
+        end = 0
+        for offset, size in sorted([*used, *self._reserved.items(), *self._extents.holes()]):
+            if offset != end:
+                raise ValueError(f"bytes overlap or are lost at {end}")
+            end = offset + size
+        if end != self.total_bytes:
+            raise ValueError("bytes are lost at the end")

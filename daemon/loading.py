@@ -1,0 +1,194 @@
+"""Leases: windows pinned in L1, loaded from L2 where they are not there.
+
+What to drop is the table's decision, reading and verifying is the store's, in a worker
+thread; only verified windows are entered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import trio
+
+from daemon.arena import SharedMemory
+from daemon.binding import Binding
+from daemon.l1 import L1Table
+from daemon.records import Records
+from daemon.writer import Writer
+from glia.errors import ArenaExhausted, BadRequest, NotFound
+from glia.graph.ids import PrefixKey, WindowId
+from glia.graph.window import WindowRecord
+from glia.store.base import BlockStore
+
+_GROUP_BYTES = 8 * 1024 * 1024  # read at once: long enough for a thread hop, short enough to fit
+_MAX_OFFSETS = 120_000  # of 8 bytes, in one reply frame
+
+IN_L1, IN_L2 = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """Windows that stay in L1 until they are unpinned.
+
+    Attributes:
+        offsets: u64 little-endian, one per layer and window: where the particle starts.
+        tiers: per window where it was.
+    """
+
+    windows: tuple[WindowId, ...]
+    offsets: bytes
+    tiers: bytes
+
+
+class Loader:
+    """Pins windows.
+
+    Attributes:
+        num_hits, num_misses: windows asked for that were, and were not, in L1.
+    """
+
+    def __init__(
+        self,
+        arena: SharedMemory,
+        table: L1Table,
+        store: BlockStore,
+        records: Records,
+        writer: Writer,
+    ) -> None:
+        self._arena = arena
+        self._table = table
+        self._store = store
+        self._records = records
+        self._writer = writer
+        self.num_hits = 0
+        self.num_misses = 0
+
+    async def pin(self, binding: Binding, window_ids: Sequence[WindowId]) -> Pinned:
+        """Pin the leading windows that can be had; a hole ends the list.
+
+        Raises: BadRequest for more than one reply can tell of.
+        """
+        most = _MAX_OFFSETS // len(binding.profile.layers)
+        if len(window_ids) > most:
+            raise BadRequest(f"a lease of {len(window_ids)} windows: {most} is the most")
+        here = [self._is_here(binding, name) for name in window_ids]
+        held = list(here)
+        for name, is_here in zip(reversed(window_ids), reversed(here), strict=True):
+            if is_here:  # leaves first, so that leaves are the first to go
+                self._table.pin(name)
+        try:
+            await self._load_missing(binding, window_ids, held)
+        except BaseException:
+            self._unpin_held(window_ids, held)
+            raise
+        count = held.index(False) if False in held else len(held)
+        self._unpin_held(window_ids[count:], held[count:])
+        self.num_hits += sum(here)
+        self.num_misses += len(here) - sum(here)
+        return Pinned(
+            windows=tuple(window_ids[:count]),
+            offsets=b"".join(map(self._table.offsets, window_ids[:count])),
+            tiers=bytes(IN_L1 if is_here else IN_L2 for is_here in here[:count]),
+        )
+
+    def unpin(self, window_ids: Sequence[WindowId]) -> None:
+        """The opposite of one `pin`."""
+        for name in window_ids:
+            self._table.unpin(name)
+
+    def _is_here(self, binding: Binding, window_id: WindowId) -> bool:
+        record = self._table.record(window_id)
+        return record is not None and binding.fits(record)
+
+    def _unpin_held(self, window_ids: Sequence[WindowId], held: Sequence[bool]) -> None:
+        self.unpin([name for name, is_held in zip(window_ids, held, strict=True) if is_held])
+
+    async def _load_missing(
+        self, binding: Binding, window_ids: Sequence[WindowId], held: list[bool]
+    ) -> None:
+        """Load and pin what is not held yet, in order, up to the first hole."""
+        missing = [index for index, is_held in enumerate(held) if not is_held]
+        most = max(1, _GROUP_BYTES // binding.profile.window_particle_bytes)
+        while missing:
+            group, missing = missing[:most], missing[most:]
+            loaded = await self._load(binding, [window_ids[index] for index in group])
+            for index, is_loaded in zip(group, loaded, strict=False):
+                held[index] = is_loaded
+            if loaded.count(True) < len(group):
+                return
+
+    async def _load(self, binding: Binding, window_ids: Sequence[WindowId]) -> list[bool]:
+        """Load windows and pin them; shorter where they are not known or find no room."""
+        known = await trio.to_thread.run_sync(self._look_up, binding, window_ids)
+        size = binding.profile.window_particle_bytes
+        try:
+            offsets = await make_room(self._table, self._writer, size, len(known))
+        except ArenaExhausted:
+            return []
+        known = known[: len(offsets)]
+        try:
+            loaded = await trio.to_thread.run_sync(self._read, size, known, offsets)
+        except BaseException:
+            for offset in offsets:
+                self._table.cancel(offset)
+            raise
+        for (record, key), offset, is_loaded in zip(known, offsets, loaded, strict=True):
+            if is_loaded:
+                sizes = binding.profile.particle_sizes
+                self._table.enter(offset, record, key, sizes, dirty=False)
+                self._table.pin(record.window_id)
+            else:
+                self._table.cancel(offset)
+                self._records.forget(record.window_id)
+        return loaded
+
+    def _look_up(
+        self, binding: Binding, window_ids: Sequence[WindowId]
+    ) -> list[tuple[WindowRecord, PrefixKey]]:
+        """Records and prefix keys of the leading windows that are known."""
+        known: list[tuple[WindowRecord, PrefixKey]] = []
+        for name in window_ids:
+            record = self._records.get(name)
+            if record is None or not binding.fits(record):
+                break
+            try:
+                known.append((record, self._records.key_of(binding, record)))
+            except NotFound:
+                break
+        return known
+
+    def _read(
+        self,
+        size_bytes: int,
+        known: Sequence[tuple[WindowRecord, PrefixKey]],
+        offsets: Sequence[int],
+    ) -> list[bool]:
+        view = self._arena.view
+        return self._store.load(
+            [record.window_id for record, _ in known],
+            [view[offset : offset + size_bytes] for offset in offsets],
+        )
+
+
+async def make_room(table: L1Table, writer: Writer, size_bytes: int, count: int) -> list[int]:
+    """Up to `count` extents, at least one (none if none is asked); waits for dirty windows.
+
+    Raises: ArenaExhausted where everything is pinned or cannot be written.
+    """
+    while True:
+        offsets = table.reserve(size_bytes, count)
+        if offsets or not count:
+            return offsets
+        if writer.is_idle:
+            raise exhausted(writer)
+        await writer.wait_progress()
+
+
+def exhausted(writer: Writer) -> ArenaExhausted:
+    """L1 has no room, and waiting does not make any."""
+    if writer.failure is not None:
+        return ArenaExhausted(
+            f"L1 holds what cannot be written: {writer.failure}", hint=writer.failure.hint
+        )
+    return ArenaExhausted("all of L1 is in use", hint="raise l1.size_bytes in glia.toml")

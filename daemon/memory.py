@@ -1,0 +1,98 @@
+"""L1 and L2 of this node: the parts that the memory calls are answered by, put together.
+
+Decisions are the table's, bytes are moved in worker threads, and between the two
+everything runs on the trio thread: so there is no lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from daemon.arena import SharedMemory
+from daemon.binding import Binding
+from daemon.l1 import L1Table
+from daemon.loading import Loader
+from daemon.records import Records
+from daemon.sealing import Sealer
+from daemon.writer import Writer
+from glia.errors import NotFound
+from glia.graph.chain import longest_chain, walk
+from glia.graph.ids import WindowId, short
+from glia.graph.window import WindowRecord
+from glia.local.messages import TierValue
+from glia.store.base import BlockStore
+
+
+class Memory:
+    """The two tiers and what works on them."""
+
+    def __init__(self, arena: SharedMemory, store: BlockStore, hot_steps: int) -> None:
+        self.arena = arena
+        self.store = store
+        self.table = L1Table(arena.size_bytes, hot_steps)
+        self.records = Records(self.table, store)
+        self.writer = Writer(self.table, arena.view, store)
+        self.loader = Loader(arena, self.table, store, self.records, self.writer)
+        self.sealer = Sealer(arena, self.table, self.records, self.writer)
+
+    async def match(self, binding: Binding, tokens: Sequence[int]) -> list[WindowId]:
+        """The longest chain of whole windows of the binding's own class."""
+        chain = await trio.to_thread.run_sync(
+            longest_chain,
+            binding.model_id,
+            binding.profile,
+            tokens,
+            self.records.find,
+            self.records.get,
+            (binding.numerics_class,),
+        )
+        return [record.window_id for record in chain]
+
+    async def flush(self, window_ids: Sequence[WindowId]) -> None:
+        """Return when these windows are durable.
+
+        Raises: StoreFull, StoreBroken; NotFound for a window that is nowhere.
+        """
+        await self.writer.flush(window_ids)
+        elsewhere = [name for name in window_ids if name not in self.table]
+        records = await trio.to_thread.run_sync(lambda: list(map(self.store.get, elsewhere)))
+        for name, record in zip(elsewhere, records, strict=True):
+            if record is None:
+                raise NotFound(f"window {short(name)} is not known here")
+
+    async def chain(self, tip: WindowId) -> list[WindowRecord]:
+        """The windows from genesis to `tip`. Raises: NotFound, MalformedParticle."""
+        return await trio.to_thread.run_sync(walk, tip, self._current)
+
+    async def evict(self) -> tuple[int, int]:
+        """Drop from L1 all that is not in use, written first. Returns freed bytes and windows."""
+        await self.writer.flush_all()
+        return self.table.evict()
+
+    async def tiers(self) -> dict[str, TierValue]:
+        """L1 and L2 as `status` shows them."""
+        stats = await trio.to_thread.run_sync(self.store.stats)
+        l1 = TierValue(
+            used_bytes=self.table.used_bytes,
+            cap_bytes=self.table.total_bytes,
+            windows=len(self.table),
+            hits=self.loader.num_hits,
+            misses=self.loader.num_misses,
+            evictions=self.table.num_evicted,
+        )
+        l2 = TierValue(
+            used_bytes=stats.used_bytes,
+            cap_bytes=stats.cap_bytes,
+            windows=stats.num_windows,
+            hits=stats.num_hits,
+            misses=stats.num_misses,
+            evictions=stats.num_evicted,
+            quarantined=stats.num_quarantined,
+        )
+        return {"l1": l1, "l2": l2}
+
+    def _current(self, window_id: WindowId) -> WindowRecord | None:
+        """A record as it is now, past the ones kept for speed."""
+        return self.table.record(window_id) or self.store.get(window_id)

@@ -1,0 +1,89 @@
+"""Window records of L1 and L2 under one roof; the few that were read lately are kept.
+
+For any thread. Looking changes no lease and no order of use.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import TypeVar
+
+from daemon.binding import Binding
+from daemon.l1 import L1Table
+from glia.errors import NotFound
+from glia.graph.ids import PrefixKey, WindowId, next_prefix, short
+from glia.graph.tokens import pack_tokens
+from glia.graph.window import WindowRecord
+from glia.store.base import BlockStore
+
+_MAX_KEPT = 4096  # about 3 KiB each at 30 layers
+
+V = TypeVar("V", WindowRecord, PrefixKey)
+
+
+class Records:
+    """Find and get over L1, then L2."""
+
+    def __init__(self, table: L1Table, store: BlockStore) -> None:
+        self._table = table
+        self._store = store
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[WindowId, WindowRecord] = OrderedDict()
+        self._keys: OrderedDict[WindowId, PrefixKey] = OrderedDict()
+
+    def find(self, key: PrefixKey) -> Iterable[WindowId]:
+        """Windows under a prefix key, in L1 or L2."""
+        here = self._table.find(key)
+        return (*here, *(name for name in self._store.find(key) if name not in here))
+
+    def get(self, window_id: WindowId) -> WindowRecord | None:
+        """The record of a window that is whole in L1 or L2."""
+        record = self._table.record(window_id)
+        if record is not None:
+            return record
+        with self._lock:
+            record = self._kept.get(window_id)
+        if record is None:
+            record = self._store.get(window_id)
+            if record is not None:
+                self._keep(self._kept, window_id, record)
+        return record
+
+    def forget(self, window_id: WindowId) -> None:
+        """A kept record proved to be of a window that is whole no longer."""
+        with self._lock:
+            self._kept.pop(window_id, None)
+
+    def key_of(self, binding: Binding, record: WindowRecord) -> PrefixKey:
+        """The prefix key of a window, from the nearest ancestor whose key is known.
+
+        Raises: NotFound where the chain has a hole.
+        """
+        pending: list[WindowRecord] = []
+        key = self._known_key(binding, record.window_id)
+        while key is None:
+            pending.append(record)
+            key = self._known_key(binding, record.prev)
+            if key is None:
+                above = self.get(record.prev)
+                if above is None or above.end != record.position_start:
+                    raise NotFound(f"window {short(record.prev)} is not known here")
+                record = above
+        for below in reversed(pending):
+            key = next_prefix(key, pack_tokens(below.tokens))
+            self._keep(self._keys, below.window_id, key)
+        return key
+
+    def _known_key(self, binding: Binding, window_id: WindowId) -> PrefixKey | None:
+        if window_id == binding.root:
+            return binding.root_key
+        with self._lock:
+            return self._table.key_of(window_id) or self._keys.get(window_id)
+
+    def _keep(self, kept: OrderedDict[WindowId, V], window_id: WindowId, value: V) -> None:
+        with self._lock:
+            kept[window_id] = value
+            while len(kept) > _MAX_KEPT:
+                kept.popitem(last=False)

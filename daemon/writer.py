@@ -1,0 +1,136 @@
+"""Dirty windows of L1 go to L2, in groups, as soon as they are there.
+
+A window that the store refuses stays dirty (its bytes are in L1 alone) and is tried
+again when somebody waits for it. Owned by the trio thread; only the store's `put`
+runs in a worker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+import trio
+
+from daemon.l1 import L1Table
+from glia.errors import CapacityError, GliaError, StoreBroken, StoreError
+from glia.graph.ids import WindowId
+from glia.store.base import BlockStore, SealedWindow
+
+_GROUP_BYTES = 16 * 1024 * 1024
+_GROUP_WINDOWS = 256
+_log = logging.getLogger("gliad.writer")
+
+
+class Writer:
+    """The one that drains L1 into L2.
+
+    Attributes:
+        failure: why the last window that could not be written could not; None since one was.
+    """
+
+    def __init__(self, table: L1Table, arena: memoryview, store: BlockStore) -> None:
+        self._table = table
+        self._arena = arena
+        self._store = store
+        self._queue: OrderedDict[WindowId, None] = OrderedDict()
+        self._stuck: dict[WindowId, GliaError] = {}
+        self._added = trio.Event()
+        self._progress = trio.Event()
+        self.failure: GliaError | None = None
+
+    def add(self, window_id: WindowId) -> None:
+        """A dirty window is to be written."""
+        self._queue[window_id] = None
+        self._added.set()
+
+    async def flush(self, window_ids: Iterable[WindowId]) -> None:
+        """Return when none of these is dirty any more.
+
+        Raises: StoreFull, StoreBroken where one cannot be written.
+        """
+        waited = [name for name in window_ids if self._table.is_dirty(name)]
+        self._retry(waited)
+        while waited:
+            for name in waited:
+                if name in self._stuck:
+                    raise self._stuck[name]
+            await self.wait_progress()
+            waited = [name for name in waited if self._table.is_dirty(name)]
+
+    async def flush_all(self) -> None:
+        """Return when everything that can be written is; what cannot be stays dirty."""
+        self._retry(list(self._stuck))
+        while self._queue:
+            await self.wait_progress()
+
+    async def wait_progress(self) -> None:
+        """Return after the next group was written or refused."""
+        await self._progress.wait()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be written: what is dirty now stays so."""
+        return not self._queue
+
+    async def run(self) -> None:
+        """Write for ever. Cancelling waits for the group under way."""
+        while True:
+            while not self._queue:
+                self._added = trio.Event()
+                await self._added.wait()
+            group = self._next_group()
+            await self._write(group)
+            for name in group:
+                self._queue.pop(name, None)
+            finished, self._progress = self._progress, trio.Event()
+            finished.set()
+
+    def _retry(self, window_ids: Sequence[WindowId]) -> None:
+        for name in window_ids:
+            if self._stuck.pop(name, None) is not None:
+                self.add(name)
+
+    def _next_group(self) -> list[WindowId]:
+        group: list[WindowId] = []
+        size_bytes = 0
+        for name in self._queue:
+            group.append(name)
+            size_bytes += self._table.size_of(name)
+            if size_bytes >= _GROUP_BYTES or len(group) == _GROUP_WINDOWS:
+                break
+        return group
+
+    async def _write(self, group: Sequence[WindowId]) -> None:
+        error = await self._put(group)
+        if error is None:
+            self.failure = None
+            return
+        if len(group) == 1:
+            if self.failure is None:
+                _log.warning("windows cannot be written: %s", error)
+            self.failure = error
+            self._stuck[group[0]] = error
+            return
+        for name in group:  # one by one, so that only those that cannot be written are held up
+            await self._write([name])
+
+    async def _put(self, group: Sequence[WindowId]) -> GliaError | None:
+        windows = [self._sealed(name) for name in group]
+        try:
+            await trio.to_thread.run_sync(self._store.put, windows)
+        except (CapacityError, StoreError) as error:
+            return error
+        except OSError as error:
+            return StoreBroken(f"the store cannot be written: {error}")
+        for name in group:
+            self._table.mark_clean(name)
+        return None
+
+    def _sealed(self, window_id: WindowId) -> SealedWindow:
+        record, key = self._table.record(window_id), self._table.key_of(window_id)
+        if record is None or key is None:
+            raise ValueError("a dirty window left L1")
+        ranges = self._table.ranges(window_id)
+        return SealedWindow(record, key, [self._arena[at : at + size] for at, size in ranges])
