@@ -1,0 +1,102 @@
+"""An engine over LocalMemory for tests: built in one line, run to the end in another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from glia.engine.engine import Engine, EngineSettings
+from glia.engine.outcome import Broken, Emitted, Finished, Outcome
+from glia.engine.sequence import Answer, Request, Sequence
+from glia.engine.testing import LocalMemory
+from glia.errors import GliaError
+from glia.graph.profile import Profile
+from glia.kv.compute import ComputeModel
+from glia.store.base import BlockStore
+from glia.store.memory import MemoryStore
+from tests.builders import MODEL
+
+
+def make_memory(
+    profile: Profile,
+    numerics_class: str,
+    *,
+    store: BlockStore | None = None,
+    arena_windows: int = 4096,
+    staging_windows: int = 16,
+) -> LocalMemory:
+    return LocalMemory(
+        store or MemoryStore(1 << 30),
+        MODEL,
+        profile,
+        numerics_class,
+        arena_windows=arena_windows,
+        staging_windows=staging_windows,
+    )
+
+
+@dataclass
+class Rig:
+    """An engine, what it is made of, and what it has said."""
+
+    engine: Engine
+    memory: LocalMemory
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def run(self, on_step: Callable[[], None] | None = None) -> None:
+        """Step until idle; the invariants are checked after every step."""
+        while not self.engine.idle:
+            self.outcomes += self.engine.step()
+            self.engine.check()
+            if on_step is not None:
+                on_step()
+
+    def answer(self, sequence: Sequence) -> Answer:
+        (answer,) = (
+            o.answer for o in self.outcomes if isinstance(o, Finished) and o.sequence is sequence
+        )
+        return answer
+
+    def error(self, sequence: Sequence) -> GliaError:
+        (error,) = (
+            o.error for o in self.outcomes if isinstance(o, Broken) and o.sequence is sequence
+        )
+        return error
+
+    def emitted(self, sequence: Sequence) -> list[int]:
+        return [o.token for o in self.outcomes if isinstance(o, Emitted) and o.sequence is sequence]
+
+    def generate(self, tokens: Iterable[int], max_tokens: int = 8, **request: object) -> Answer:
+        sequence = self.engine.submit(
+            Request(tokens=tuple(tokens), max_tokens=max_tokens, **request)  # type: ignore[arg-type]
+        )
+        self.run()
+        return self.answer(sequence)
+
+
+def make_rig(
+    model: ComputeModel,
+    profile: Profile,
+    num_slots: int,
+    *,
+    memory: LocalMemory | None = None,
+    max_running: int = 4,
+    prefill_tokens: int = 64,
+    eos_tokens: Iterable[int] = (),
+) -> Rig:
+    memory = memory or make_memory(profile, model.numerics_class)
+    settings = EngineSettings(
+        num_slots=num_slots,
+        slot_bytes=profile.window_payload_bytes,
+        max_running=max_running,
+        prefill_tokens=prefill_tokens,
+    )
+    engine = Engine(
+        model,
+        memory,
+        profile,
+        settings,
+        eos_tokens=eos_tokens,
+        decode=lambda ids: "".join(chr(97 + i % 26) for i in ids),
+    )
+    return Rig(engine, memory)
