@@ -151,8 +151,18 @@ class Catalog:
 
     def block(self, block_id: BlockId) -> Location | None:
         """Where a block lies, if its segment is live. Raises: IndexDamaged."""
-        value = self.index.get(block_key(block_id))
-        where = decode_location(value) if value is not None else None
+        return self.blocks([block_id])[0]
+
+    def blocks(self, block_ids: Sequence[BlockId]) -> list[Location | None]:
+        """As block, for several. Raises: IndexDamaged."""
+        rows = self.index.get_many(map(block_key, block_ids))
+        return [
+            self._usable(block_id, row) if row is not None else None
+            for block_id, row in zip(block_ids, rows, strict=True)
+        ]
+
+    def _usable(self, block_id: BlockId, row: bytes) -> Location | None:
+        where = decode_location(row)
         if where is None or where == self.bad.get(block_id):
             return None
         return where if self.segments.is_live(where.segment) else None
@@ -184,7 +194,7 @@ class Catalog:
         live = all(self.segments.is_live(run.segment) for run in row.runs)
         if live and (not self.bad or self.bad.keys().isdisjoint(record.blocks)):
             return Found(record, row.lengths, _spans(row.runs, row.lengths))
-        places = [self.block(block_id) for block_id in record.blocks]
+        places = self.blocks(record.blocks)
         known = [where for where in places if where is not None]
         if len(known) < len(places):
             return None

@@ -66,7 +66,7 @@ class Plan:
         return self.num_segment_bytes + self.num_index_bytes
 
 
-Known = Callable[[BlockId], Location | None]
+Known = Callable[[Sequence[BlockId]], list[Location | None]]
 IsWhole = Callable[[WindowId], bool]
 
 
@@ -79,14 +79,18 @@ def plan_put(
 ) -> Plan:
     """Place every window that is not whole yet, and of its blocks those not known yet.
 
-    Raises: MalformedParticle for particles whose sizes do not fit their record.
+    Args:
+        windows: with sizes that were checked.
+        known: where blocks lie already.
+        is_whole: whether a window needs nothing.
+        cursor: the end of the newest segment.
+        segment_bytes: no segment grows longer by a second group.
     """
     plan = Plan(end=cursor)
     for window in windows:
         name = window.record.window_id
         if name in plan.windows or is_whole(name):
             continue
-        check_sizes(window)
         _place(plan, window, known, segment_bytes)
         plan.windows.add(name)
     return plan
@@ -116,19 +120,19 @@ def check_sizes(window: SealedWindow) -> None:
 
 def _place(plan: Plan, window: SealedWindow, known: Known, segment_bytes: int) -> None:
     record = window.record
-    places: list[Location | None] = []
-    entries: list[tuple[int, int]] = []
-    written: list[Buffer] = []
+    places = [
+        plan.fresh.get(block_id) or where
+        for block_id, where in zip(record.blocks, known(record.blocks), strict=True)
+    ]
     fresh: dict[BlockId, int] = {}
-    for ordinal, (block_id, particle) in enumerate(
-        zip(record.blocks, window.particles, strict=True)
-    ):
-        where = plan.fresh.get(block_id) or known(block_id)
-        places.append(where)
-        if where is None and block_id not in fresh:
-            fresh[block_id] = ordinal
-            entries.append((ordinal, memoryview(particle).nbytes))
-            written.append(particle)
+    for ordinal, (block_id, where) in enumerate(zip(record.blocks, places, strict=True)):
+        if where is None:
+            fresh.setdefault(block_id, ordinal)
+    written = [window.particles[ordinal] for ordinal in fresh.values()]
+    entries = [
+        (ordinal, memoryview(particle).nbytes)
+        for ordinal, particle in zip(fresh.values(), written, strict=True)
+    ]
     head = encode_head(record, window.prefix_key, entries)
     num_particle_bytes = sum(length for _, length in entries)
     tail = bytes(padded(num_particle_bytes) - num_particle_bytes)

@@ -97,7 +97,7 @@ class Writer:
     def _plan(self, windows: Sequence[SealedWindow]) -> Plan:
         return plan_put(
             windows,
-            self._catalog.block,
+            self._catalog.blocks,
             self._is_whole,
             self._appender.cursor,
             self._segment_bytes,
