@@ -46,7 +46,7 @@ class Admission:
         self._restorer = Restorer(memory, model, profile)
 
     def admit(self, sequence: Sequence) -> None:
-        """Fill the head of the sequence's table, chain and usage.
+        """Give a sequence all its slots, and fill the head of its chain and usage.
 
         Where the tiers below refuse, nothing is cached and all is computed: `warning` says so.
         Raises: whatever the model raises; L0 is then as it was before.
@@ -55,30 +55,29 @@ class Admission:
             started = time.perf_counter()
             names = self._memory.match(sequence.tokens[:-1])
             sequence.spend("match", time.perf_counter() - started)
-            places, tiers = self._restore(sequence, names)
+            tiers = self._restore(sequence, names)
         except (CapacityError, IntegrityError, StoreError) as error:
             sequence.warning = f"computed anew, as its cached windows failed: {error.message}"
-            return
+            tiers = self._restore(sequence, [])
         size = self._profile.block_size
-        sequence.table = [place.slot for place in places]
-        sequence.chain = [place.window_id for place in places]
-        sequence.num_staged = len(places)
-        sequence.num_computed = len(places) * size
+        sequence.num_staged = len(tiers)
+        sequence.num_computed = len(tiers) * size
         sequence.usage = _usage(tiers, size)
         self._count(sequence, tiers)
 
     def admit_fork(self, sequence: Sequence) -> None:
-        """Give a fork its own copy of the tail; its sealed slots it shares already."""
-        if sequence.tail is None or not sequence.tail.num_rows:
-            return
-        slots = self._residency.take(1)
-        sequence.table += slots
-        position = len(sequence.chain) * self._profile.block_size
-        self._model.restore(sequence.tail.windows(), position, slots)
+        """Give a fork its own slots and its own copy of the tail; it shares the sealed ones."""
+        num_shared = len(sequence.table)
+        after = sequence.table[-1] if sequence.table else None
+        sequence.table += self._residency.take(sequence.num_slots - num_shared, after)
+        if sequence.tail is not None and sequence.tail.num_rows:
+            position = num_shared * self._profile.block_size
+            slots = sequence.table[num_shared : num_shared + 1]
+            self._model.restore(sequence.tail.windows(), position, slots)
 
-    def _restore(self, sequence: Sequence, names: list[WindowId]) -> tuple[list[_Place], list[int]]:
-        """Places and tiers of the leading windows that are in L0 now."""
-        places = self._places(names)
+    def _restore(self, sequence: Sequence, names: list[WindowId]) -> list[int]:
+        """Table and chain of the leading windows that are in L0 now. Returns: their tiers."""
+        places, rest = self._places(sequence, names)
         wanted = [
             Wanted(index, place.window_id, place.slot)
             for index, place in enumerate(places)
@@ -87,38 +86,45 @@ class Admission:
         try:
             restored = self._restorer.restore(wanted)
         except BaseException:
-            self._give_back(places)
+            self._model.clear([want.slot for want in wanted])
+            self._residency.release([place.slot for place in places] + rest)
             raise
         sequence.spend("lease", restored.lease_s)
         sequence.spend("restore", restored.copy_s)
         num_restored = len(restored.tiers)
         usable = wanted[num_restored].index if num_restored < len(wanted) else len(places)
-        self._give_back(places[usable:])
+        behind = places[usable:]  # a hole: what is resident there, this sequence will compute
+        self._residency.release([place.slot for place in behind if place.resident])
+        missing = self._residency.take(sum(place.resident for place in behind))
+        rest = [place.slot for place in behind if not place.resident] + missing + rest
         left = iter(restored.tiers)
         tiers = [_L0 if place.resident else next(left) for place in places[:usable]]
         for place in places[:usable]:
             if not place.resident:
                 self._residency.adopt(place.window_id, place.slot)
-        return places[:usable], tiers
+        sequence.table = [place.slot for place in places[:usable]] + rest
+        sequence.chain = [place.window_id for place in places[:usable]]
+        return tiers
 
-    def _places(self, names: list[WindowId]) -> list[_Place]:
-        """References first, so that no slot taken for one window evicts another of these."""
+    def _places(self, sequence: Sequence, names: list[WindowId]) -> tuple[list[_Place], list[int]]:
+        """A slot for each name, and those for what is computed.
+
+        References first, so that no slot taken for one window evicts another of these.
+        """
         shared = [self._residency.share(name) for name in names]
+        held = [slot for slot in shared if slot is not None]
         try:
-            fresh = iter(self._residency.take(shared.count(None)))
+            after = held[-1] if held else None
+            fresh = self._residency.take(sequence.num_slots - len(held), after)
         except CapacityError:
-            self._residency.release([slot for slot in shared if slot is not None])
+            self._residency.release(held)
             raise
-        return [
-            _Place(name, next(fresh) if slot is None else slot, resident=slot is not None)
+        left = iter(fresh)
+        places = [
+            _Place(name, next(left) if slot is None else slot, resident=slot is not None)
             for name, slot in zip(names, shared, strict=True)
         ]
-
-    def _give_back(self, places: list[_Place]) -> None:
-        fresh = [place.slot for place in places if not place.resident]
-        if fresh:
-            self._model.clear(fresh)
-        self._residency.release([place.slot for place in places])
+        return places, list(left)
 
     def _count(self, sequence: Sequence, tiers: list[int]) -> None:
         asked = (len(sequence.tokens) - 1) // self._profile.block_size

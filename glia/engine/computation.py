@@ -12,7 +12,6 @@ from collections.abc import Sequence as Several
 import torch
 
 from glia.engine.payloads import Tail, scratch_rows
-from glia.engine.residency import Residency
 from glia.engine.sealing import Sealer
 from glia.engine.sequence import Sequence
 from glia.errors import EngineFailed
@@ -30,13 +29,11 @@ class Computation:
     def __init__(
         self,
         model: ComputeModel,
-        residency: Residency,
         sealer: Sealer,
         profile: Profile,
         piece_tokens: int,
     ) -> None:
         self._model = model
-        self._residency = residency
         self._sealer = sealer
         self._profile = profile
         self._size = profile.block_size
@@ -65,8 +62,6 @@ class Computation:
         """
         started = time.perf_counter()
         start, end = sequence.num_computed, sequence.num_computed + count
-        num_new = -(-end // self._size) - len(sequence.table)
-        sequence.table += self._residency.take(max(0, num_new))
         by_windows = not start % self._size and count >= self._size
         tail = None if by_windows else sequence.tail or Tail(self._profile)
         raw = tail.rows(count) if tail else [rows[:count] for rows in self._scratch]

@@ -90,7 +90,7 @@ class Engine:
         self._admission = Admission(memory, model, self._residency, profile)
         num_cells = len(memory.staging) // profile.window_payload_bytes
         self._sealer = Sealer(memory, self._residency, profile, num_cells)
-        self._computation = Computation(model, self._residency, self._sealer, profile, piece)
+        self._computation = Computation(model, self._sealer, profile, piece)
 
     # -- what the owner calls -------------------------------------------------------------
 
@@ -105,7 +105,12 @@ class Engine:
         limit = min(length + request.max_tokens, self._model.context_tokens)
         self._num_requests += 1
         sequence = Sequence(
-            self._num_requests, request, limit, Sampler(request.sampling), list(request.tokens)
+            number=self._num_requests,
+            request=request,
+            limit=limit,
+            num_slots=-(-limit // self._size),
+            sampler=Sampler(request.sampling),
+            tokens=list(request.tokens),
         )
         self._scheduler.add(sequence)
         self._register(sequence)

@@ -11,13 +11,8 @@ from collections.abc import Sequence
 
 import torch
 
-from glia.graph.profile import KvScheme, Profile
-
-DTYPES: dict[KvScheme, torch.dtype] = {
-    KvScheme.F32: torch.float32,
-    KvScheme.F16: torch.float16,
-    KvScheme.BF16: torch.bfloat16,
-}
+from glia.graph.profile import Profile
+from glia.kv.dtypes import STORAGE_DTYPES
 
 
 def window_views(
@@ -32,7 +27,7 @@ def window_views(
     Returns: per layer [W, S, G, 2 * D], storage dtype; views of `data`.
     """
     item = profile.scheme.itemsize
-    typed = data[: len(data) // item * item].view(DTYPES[profile.scheme])
+    typed = data[: len(data) // item * item].view(STORAGE_DTYPES[profile.scheme])
     views = []
     for shape, start in zip(profile.layers, starts, strict=True):
         width = 2 * shape.head_dim
@@ -53,7 +48,7 @@ def layer_starts(profile: Profile) -> list[int]:
 
 def scratch_rows(profile: Profile, num_tokens: int) -> list[torch.Tensor]:
     """Room for the raw rows of so many tokens: per layer [T, G, 2 * D], storage dtype."""
-    dtype = DTYPES[profile.scheme]
+    dtype = STORAGE_DTYPES[profile.scheme]
     return [
         torch.zeros(num_tokens, shape.kv_heads, 2 * shape.head_dim, dtype=dtype)
         for shape in profile.layers

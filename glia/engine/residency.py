@@ -18,6 +18,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from glia.engine.placement import FreeSlots
 from glia.engine.promise import promise
 from glia.errors import PoolExhausted
 from glia.graph.ids import WindowId
@@ -46,15 +47,18 @@ class Residency:
     def __init__(self, num_slots: int, slot_bytes: int) -> None:
         self._num_slots = num_slots
         self._slot_bytes = slot_bytes
-        self._free = list(range(num_slots - 1, -1, -1))
+        self._free = FreeSlots(num_slots)
         self._references = [0] * num_slots
         self._slots: dict[WindowId, int] = {}
         self._names: dict[int, WindowId] = {}
         self._kept: OrderedDict[int, None] = OrderedDict()
         self._num_hits = self._num_misses = self._num_evicted = 0
 
-    def take(self, count: int) -> list[int]:
+    def take(self, count: int, after: int | None = None) -> list[int]:
         """Slots to write, each with one reference; evicts kept ones where none is free.
+
+        Such that follow each other (and the slot `after`), if that costs no more than
+        evicting `count` kept ones.
 
         Raises: PoolExhausted where there are not so many; nothing is taken then.
         """
@@ -65,7 +69,13 @@ class Residency:
             )
         while len(self._free) < count:
             self._evict_oldest()
-        taken = [self._free.pop() for _ in range(count)]
+        start = self._free.run(count, after)
+        for _ in range(min(count, len(self._kept))):
+            if start is not None:
+                break
+            self._evict_oldest()
+            start = self._free.run(count, after)
+        taken = self._free.take(count, start)
         for slot in taken:
             self._references[slot] = 1
         return taken
@@ -109,7 +119,7 @@ class Residency:
                 if slot in self._names:
                     self._kept[slot] = None
                 else:
-                    self._free.append(slot)
+                    self._free.give(slot)
 
     def evict_all(self) -> tuple[int, int]:
         """Drop all that nobody uses. Returns: (bytes, windows) given back."""
@@ -143,10 +153,10 @@ class Residency:
         promise({s: n for n, s in self._slots.items()} == self._names, "names go both ways")
         promise(set(self._kept) == unused & set(self._names), "kept is named and unused")
         promise(set(self._free) == unused - set(self._kept), "free is neither named nor used")
-        promise(len(self._free) == len(set(self._free)), "a slot is free once")
+        promise(len(self._free) == len(set(self._free)), "free slots are counted")
 
     def _evict_oldest(self) -> None:
         slot, _ = self._kept.popitem(last=False)
         del self._slots[self._names.pop(slot)]
-        self._free.append(slot)
+        self._free.give(slot)
         self._num_evicted += 1

@@ -45,13 +45,9 @@ class Scheduler:
         """In the order they started."""
         return tuple(self._running)
 
-    def slots_for(self, sequence: Sequence) -> int:
-        """The most slots it may ever use."""
-        return -(-sequence.limit // self._block_size)
-
     def add(self, sequence: Sequence) -> None:
         """Queue it. Raises: PoolExhausted where L0 could never hold it."""
-        needed = self.slots_for(sequence)
+        needed = sequence.num_slots
         if needed > self._num_slots:
             room = self._num_slots * self._block_size
             raise PoolExhausted(
@@ -64,7 +60,7 @@ class Scheduler:
 
     def start_now(self, sequence: Sequence) -> None:
         """Let a fork run at once. Raises: PoolExhausted where there is no room right now."""
-        if self._reserved + self.slots_for(sequence) > self._num_slots:
+        if self._reserved + sequence.num_slots > self._num_slots:
             raise PoolExhausted("L0 has no room for a fork beside what runs")
         self._start(sequence)
 
@@ -78,7 +74,7 @@ class Scheduler:
                 return sequence
         if not self._waiting or len(self._running) >= self._max_running:
             return None
-        if self._reserved + self.slots_for(self._waiting[0]) > self._num_slots:
+        if self._reserved + self._waiting[0].num_slots > self._num_slots:
             return None
         sequence = self._waiting.popleft()
         self._start(sequence)
@@ -92,17 +88,17 @@ class Scheduler:
         """It is over, wherever it was."""
         if sequence in self._running:
             self._running.remove(sequence)
-            self._reserved -= self.slots_for(sequence)
+            self._reserved -= sequence.num_slots
         else:
             self._waiting.remove(sequence)
 
     def check(self) -> None:
         """The invariants, for tests and idle time."""
-        reserved = sum(map(self.slots_for, self._running))
+        reserved = sum(s.num_slots for s in self._running)
         promise(self._reserved == reserved <= self._num_slots, "what is reserved fits")
         promise(all(s.state is State.WAITING for s in self._waiting), "the queue waits")
         promise(all(s.state is not State.FINISHED for s in self._running), "what is over left")
 
     def _start(self, sequence: Sequence) -> None:
-        self._reserved += self.slots_for(sequence)
+        self._reserved += sequence.num_slots
         self._running.append(sequence)

@@ -88,7 +88,8 @@ class Sequence:
     Attributes:
         number: the engine's count of requests; its name in logs.
         limit: most tokens it may ever have, prompt and answer.
-        table: block table: slot of window w at table[w].
+        num_slots: slots for so many.
+        table: block table: slot of window w at table[w]; all of them from admission on.
         num_staged: windows given to the sealer; the leading len(chain) of them are named.
         keepable: whether full windows are still sealed; not after a seal failed.
         marks: clock readings in seconds, by name.
@@ -98,6 +99,7 @@ class Sequence:
     number: int
     request: Request
     limit: int
+    num_slots: int
     sampler: Sampler
     tokens: list[int]
     state: State = State.WAITING
@@ -140,7 +142,14 @@ class Sequence:
         """
         sealed = len(self.chain)
         keeps_tail = self.tail is not None and self.num_computed // block_size == sealed
-        twin = Sequence(number, self.request, self.limit, self.sampler.fork(), list(self.tokens))
+        twin = Sequence(
+            number,
+            self.request,
+            self.limit,
+            self.num_slots,
+            self.sampler.fork(),
+            list(self.tokens),
+        )
         twin.table, twin.chain = self.table[:sealed], list(self.chain)
         twin.num_staged = sealed
         twin.num_computed = self.num_computed if keeps_tail else sealed * block_size
