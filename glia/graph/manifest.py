@@ -108,16 +108,24 @@ def profile_of(
             unless the manifest names a scheme.
     Raises: ManifestError for values or shapes outside the limits.
     """
+    return Profile(
+        block_size=manifest.block_size,
+        scheme=scheme_of(manifest, dtype_override),
+        mode=manifest.position_anchor_mode,
+        layers=tuple(shapes),
+    )
+
+
+def scheme_of(manifest: Manifest, dtype_override: str | None = None) -> KvScheme:
+    """How K/V is stored: as the manifest says, else as it is computed.
+
+    Raises: ManifestError for an unknown dtype.
+    """
     dtype = dtype_override or manifest.dtype
     if dtype not in _OF_DTYPE:
         allowed = ", ".join(DTYPES)
         raise ManifestError(f"unknown value {dtype[:80]!r}", key="dtype", hint=f"one of: {allowed}")
-    return Profile(
-        block_size=manifest.block_size,
-        scheme=manifest.kv_quant_scheme or _OF_DTYPE[dtype],
-        mode=manifest.position_anchor_mode,
-        layers=tuple(shapes),
-    )
+    return manifest.kv_quant_scheme or _OF_DTYPE[dtype]
 
 
 def _fault(manifest: Manifest) -> tuple[str, str] | None:
