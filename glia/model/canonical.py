@@ -10,6 +10,7 @@ value = "n" | "t" | "f"                      null, true, false
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Any
 
@@ -57,6 +58,8 @@ def _put_text(out: bytearray, text: str) -> None:
 
 
 def _put_number(out: bytearray, number: int | float) -> None:
+    if isinstance(number, float) and not math.isfinite(number):
+        raise BadModelFile("a JSON number is out of range")
     if isinstance(number, float) and not (number.is_integer() and abs(number) < _EXACT):
         out += b"d" + struct.pack("<d", number)
         return

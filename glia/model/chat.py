@@ -37,7 +37,7 @@ class ChatTemplate:
         self._marks = dict(marks)
         try:
             self._template = _environment().from_string(source)
-        except (jinja2.TemplateError, RecursionError) as error:
+        except Exception as error:  # the parser lets through what its literals raise
             raise BadModelFile(f"the chat template does not compile: {error}") from error
 
     @classmethod

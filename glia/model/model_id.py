@@ -15,7 +15,7 @@ from typing import Any
 from glia.errors import BadModelFile
 from glia.graph.ids import ModelId, derive
 from glia.model.canonical import encode_value
-from glia.model.read import TOKENIZER_BYTES, read_json
+from glia.model.read import TOKENIZER_BYTES, TOKENIZER_VALUES, read_json
 from glia.model.weights import Progress, TensorDigest, tensor_digests, weight_files
 
 CONFIG = "config.json"
@@ -139,7 +139,7 @@ def _is_head(digest: TensorDigest) -> bool:
 def _vocabulary(path: Path) -> bytes:
     if not path.exists():
         return _NONE
-    tokenizer = read_json(path, TOKENIZER_BYTES)
+    tokenizer = read_json(path, TOKENIZER_BYTES, TOKENIZER_VALUES)
     kept = {key: value for key, value in tokenizer.items() if key not in NOT_VOCABULARY}
     return derive(_CONTEXT_VOCABULARY, encode_value(kept))
 

@@ -17,7 +17,9 @@ KIB = 1024
 MIB = 1024 * KIB
 
 CONFIG_BYTES = MIB
+CONFIG_VALUES = 32768
 TOKENIZER_BYTES = 128 * MIB
+TOKENIZER_VALUES = 2**24
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -47,16 +49,21 @@ def read_bounded(path: Path, max_bytes: int) -> bytes:
     return data
 
 
-def read_json(path: Path, max_bytes: int = CONFIG_BYTES) -> dict[str, Any]:
-    """A JSON object, strictly: UTF-8, no key twice, no NaN, bounded depth.
+def read_json(
+    path: Path, max_bytes: int = CONFIG_BYTES, max_values: int = CONFIG_VALUES
+) -> dict[str, Any]:
+    """A JSON object, strictly: UTF-8, no key twice, no NaN, bounded depth and number of values.
 
     Raises: BadModelFile.
     """
-    return parse_json(read_bounded(path, max_bytes), str(path))
+    return parse_json(read_bounded(path, max_bytes), str(path), max_values)
 
 
-def parse_json(data: bytes, what: str) -> dict[str, Any]:
+def parse_json(data: bytes, what: str, max_values: int = CONFIG_VALUES) -> dict[str, Any]:
     """As read_json, of bytes; `what` names them in errors."""
+    # A value of two bytes becomes an object of sixty: counted before any is made.
+    if sum(data.count(sign) for sign in (b",", b"[", b"{")) > max_values:
+        raise BadModelFile(f"{what}: more than {max_values:,} values")
     try:
         value = json.loads(
             data.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant

@@ -1,0 +1,131 @@
+"""F33, F34: files from a hostile author run nothing, cost little, and are refused in words."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from glia.errors import BadModelFile
+from glia.model.read import parse_json
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = ("daemon", "glia", "simulations")
+NUM_ROUNDS = 2000
+
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
+FORBIDDEN_MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
+
+
+@pytest.mark.fault("F33")
+def test_mutated_files_are_refused_cheaply_and_run_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults.model_file_noise", str(tmp_path), str(NUM_ROUNDS)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=600,
+    )
+    found = json.loads(done.stdout)
+    assert found["canary"]
+    assert found["foreign"] == []
+    assert found["rounds"] == NUM_ROUNDS
+    assert found["refused"] > NUM_ROUNDS // 2
+    assert found["slowest_s"] < 1
+    assert found["grown_mib"] < 64
+
+
+def test_the_canary_dies_where_a_pickle_is_loaded(tmp_path: Path) -> None:
+    # Otherwise the test above could not fail. Only here, on our own bytes.
+    from tests.faults.model_file_noise import pickle_that_kills
+
+    canary = tmp_path / "canary"
+    canary.touch()
+    load = "import pickle, sys; pickle.loads(sys.stdin.buffer.read())"
+    killer = pickle_that_kills(canary)
+    subprocess.run([sys.executable, "-c", load], input=killer, check=True, timeout=60)
+    assert not canary.exists()
+
+
+def offences(source: str) -> Iterator[str]:
+    """Every use in a module of what runs code from data."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                yield from (a.name for a in names if a.name.split(".")[0] in FORBIDDEN_MODULES)
+            case ast.ImportFrom(module=str(module)):
+                if module.split(".")[0] in FORBIDDEN_MODULES:
+                    yield module
+            case ast.Call(func=ast.Name(id=name)) if name in FORBIDDEN_CALLS:
+                yield name
+            case ast.Attribute(value=ast.Name(id="torch"), attr="load"):
+                yield "torch.load"
+            case ast.keyword(arg="trust_remote_code", value=value):
+                if not (isinstance(value, ast.Constant) and value.value is False):
+                    yield "trust_remote_code"
+
+
+@pytest.mark.fault("F33")
+def test_shipped_code_runs_nothing_from_data() -> None:
+    files = [file for package in SHIPPED for file in sorted((ROOT / package).rglob("*.py"))]
+    assert len(files) > 40
+    assert {str(f): found for f in files if (found := list(offences(f.read_text())))} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "eval('1')",
+        "exec(x)",
+        "torch.load(f)",
+        "m.from_pretrained(x, trust_remote_code=True)",
+    ],
+)
+def test_the_scan_sees(source: str) -> None:
+    assert list(offences(source))
+    assert not list(
+        offences("m.eval(); f(trust_remote_code=False); safetensors.torch.load_file(f)")
+    )
+
+
+MIB = 1024 * 1024
+BOMBS = {
+    "empty lists": b'{"a":[' + b"[]," * (MIB // 3 - 10) + b"[]]}",
+    "empty objects": b'{"a":[' + b"{}," * (MIB // 3 - 10) + b"{}]}",
+    "numbers": b'{"a":[' + b"1," * (MIB // 2 - 10) + b"1]}",
+    "keys": b"{" + b",".join(b'"%d":0' % i for i in range(100_000)) + b"}",
+    "depth": b'{"a":' * 100_000,
+    "depth in lists": b"[" * MIB,
+    "digits": b'{"a":' + b"9" * (MIB - 10) + b"}",
+}
+
+
+@pytest.mark.fault("F34")
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_json_bombs_are_refused_at_once(bomb: str) -> None:
+    data = BOMBS[bomb]
+    times_s = []
+    for _ in range(3):
+        started_s = time.perf_counter()
+        with pytest.raises(BadModelFile):
+            parse_json(data, bomb)
+        times_s.append(time.perf_counter() - started_s)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadModelFile):
+            parse_json(data, bomb)
+        grown = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert min(times_s) < 0.050
+    assert grown < 4 * MIB
