@@ -35,16 +35,21 @@ class RowLinear(nn.Module):
     """A linear layer that never runs on a single row.
 
     Args:
-        weight: [N, K]; freed by the caller's dropping it once it is packed.
+        weight: [N, K].
         bias: [N] or None.
+        pack_once: False packs for each call and keeps the weight (a test at load, which
+            must not hold two copies of a model).
     """
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+    def __init__(
+        self, weight: torch.Tensor, bias: torch.Tensor | None, *, pack_once: bool = True
+    ) -> None:
         super().__init__()
-        self.in_features, self.out_features = weight.shape[1], weight.shape[0]
-        self._bias = None if bias is None else bias.detach().contiguous()
-        self._packed = pack(weight)
-        self._weight = weight.detach() if self._packed is None else None
+        self.out_features, self.in_features = weight.shape
+        self.bias = None if bias is None else bias.detach().contiguous()
+        self._packed = pack(weight) if pack_once else None
+        self._packs_each_call = not pack_once
+        self.weight = weight.detach() if self._packed is None else None
 
     @property
     def is_packed(self) -> bool:
@@ -59,9 +64,10 @@ class RowLinear(nn.Module):
         return self._multiply(x)
 
     def _multiply(self, x: torch.Tensor) -> torch.Tensor:
-        if self._packed is None:
-            return nn.functional.linear(x, self._weight, self._bias)  # type: ignore[arg-type]
-        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
-            x, self._packed, self._bias, "none", [], ""
-        )
+        packed = self._packed
+        if self._packs_each_call and self.weight is not None:
+            packed = pack(self.weight)
+        if packed is None:
+            return nn.functional.linear(x, self.weight, self.bias)  # type: ignore[arg-type]
+        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, self.bias, "none", [], "")
         return out

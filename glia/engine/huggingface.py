@@ -1,0 +1,146 @@
+"""The general path: an unmodified transformers module over the pool.
+
+    T new tokens, H query heads, G kv heads, D head_dim
+
+The rotary module is replaced by one that returns cos 1 and sin 0, so K and Q reach the
+attention function unrotated; the function stores, rotates and attends by the tile
+schedule. A mask function is registered beside it: without one transformers passes no
+mask where a chunk continues, and logits are silently wrong. No cache object is needed,
+since the attention function sees every new K and V itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.masking_utils import AttentionMaskInterface
+
+from glia.engine.linear import RowLinear
+from glia.errors import ModelRefused
+from glia.graph.profile import LayerShape
+from glia.kv.attention import LayerHeads, PooledAttention
+from glia.kv.rotary import Rotary
+
+_NAME = "glia_tiles"
+_UNKNOWN_SCORES = ("softcap", "s_aux", "sliding_window")
+
+
+class _NoRotation(nn.Module):
+    """Stands where the rotary module stood; the model's own rotation then changes nothing."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self._dim = dim
+
+    def forward(
+        self, x: torch.Tensor, position_ids: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        shape = (*position_ids.shape, self._dim)
+        return x.new_ones(shape), x.new_zeros(shape)
+
+
+def _attend(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """query [1, H, rows, D], key and value [1, G, rows, D] -> [1, rows, H, D]."""
+    if any(kwargs.get(name) is not None for name in _UNKNOWN_SCORES):
+        raise ModelRefused("the model changes its attention scores in a way that is not known here")
+    attention: PooledAttention = module.glia_attention  # type: ignore[assignment]
+    num_tokens, rows = attention.num_tokens, query.shape[2]
+    qkv = torch.cat((query[0], key[0], value[0])).transpose(0, 1)[:num_tokens].contiguous()
+    out = attention.attend(module.layer_idx, qkv).view(num_tokens, *query.shape[1::2])  # type: ignore[arg-type]
+    return out.expand(rows, -1, -1)[None] if rows > num_tokens else out[None], None
+
+
+def _no_mask(*_: Any, **__: Any) -> None:
+    """The attention function has its own."""
+
+
+AttentionInterface.register(_NAME, _attend)
+AttentionMaskInterface.register(_NAME, _no_mask)
+
+
+def layer_shapes(model: PreTrainedModel) -> tuple[LayerShape, ...]:
+    """K/V shape of each layer."""
+    config = model.config
+    return tuple(
+        LayerShape(index, config.num_key_value_heads, layer.self_attn.head_dim)
+        for index, layer in enumerate(model.model.layers)
+    )
+
+
+def layer_heads(model: PreTrainedModel, num_positions: int) -> list[LayerHeads]:
+    """What attention needs of each layer; rotary tables by the model's own module.
+
+    Raises: ModelRefused where a layer's attention does not look as expected.
+    """
+    weight = model.model.embed_tokens.weight
+    positions = torch.arange(num_positions, device=weight.device)[None]
+    cos, sin = model.model.rotary_emb(weight, positions)
+    rotary = Rotary.from_tables(cos[0], sin[0])
+    heads = []
+    for layer in model.model.layers:
+        module = layer.self_attn
+        dim = module.head_dim
+        if rotary.cos.shape[1] != dim:
+            raise ModelRefused("the model rotates a part of each head")
+        rotates = getattr(module, "use_rope", True)
+        heads.append(
+            LayerHeads(
+                model.config.num_attention_heads,
+                model.config.num_key_value_heads,
+                dim,
+                float(module.scaling),
+                rotary if rotates else None,
+            )
+        )
+    return heads
+
+
+class GeneralForward:
+    """Any allowed model type, as transformers computes it."""
+
+    def __init__(
+        self, model: PreTrainedModel, attention: PooledAttention, *, pack_once: bool = True
+    ) -> None:
+        """Takes the model over: its rotary module and Linear modules are replaced."""
+        self._model = model
+        dim = model.model.layers[0].self_attn.head_dim
+        model.model.rotary_emb = _NoRotation(dim)
+        for layer in model.model.layers:
+            layer.self_attn.glia_attention = attention
+        model.set_attn_implementation(_NAME)
+        self._linears = _swap_linears(model, pack_once)
+
+    @property
+    def is_packed(self) -> bool:
+        return all(linear.is_packed for linear in self._linears)
+
+    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
+        rows = tokens.expand(2) if tokens.shape[0] == 1 else tokens
+        positions = torch.zeros_like(rows)[None]
+        out = self._model(
+            input_ids=rows[None], position_ids=positions, use_cache=False, logits_to_keep=1
+        )
+        logits: torch.Tensor = out.logits[0, -1]
+        return logits
+
+
+def _swap_linears(model: nn.Module, pack_once: bool) -> list[RowLinear]:
+    """Replace every nn.Linear; what was packed loses its first copy."""
+    found = []
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear:
+                linear = RowLinear(child.weight, child.bias, pack_once=pack_once)
+                setattr(parent, name, linear)
+                found.append(linear)
+    return found

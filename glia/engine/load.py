@@ -1,0 +1,159 @@
+"""From a model directory to a tested `ComputeModel`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from glia.engine.adapter import merge_adapter
+from glia.engine.families import check_family
+from glia.engine.fingerprint import numerics_class
+from glia.engine.fused import FusedForward, can_fuse
+from glia.engine.huggingface import GeneralForward, layer_heads, layer_shapes
+from glia.engine.loaded import LoadedModel, ModelFacts
+from glia.engine.selftest import SelfTest
+from glia.errors import BadModelFile, ModelRefused
+from glia.graph.profile import KvScheme
+from glia.kv.attention import PooledAttention
+from glia.kv.dtypes import STORAGE_DTYPES
+from glia.kv.pool import Pool, num_slots_for
+
+_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+
+Progress = Callable[[str, float], None]
+
+
+def _silent(_what: str, _done: float) -> None:
+    """Progress that nobody asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """How a model is loaded.
+
+    Attributes:
+        dtype: compute dtype: bfloat16, float16 or float32.
+        block_size: S, tokens of a window.
+        scheme: storage dtype of K and V.
+        l0_bytes: cap of the pool, everything it allocates included.
+        device: "cpu", "cuda", "cuda:1", ...
+        num_threads: 0 leaves torch's own choice.
+        adapters: LoRA directories, merged in this order.
+        allow_fused: False keeps to the general path.
+    """
+
+    dtype: str
+    block_size: int
+    scheme: KvScheme
+    l0_bytes: int
+    device: str = "cpu"
+    num_threads: int = 0
+    adapters: tuple[Path, ...] = ()
+    allow_fused: bool = True
+
+
+def load_model(path: Path, settings: LoadSettings, on_progress: Progress = _silent) -> LoadedModel:
+    """Load a safetensors directory, test it, and put it over a pool.
+
+    Args:
+        on_progress: called with what is being done and how much of all is done, 0 to 1.
+    Raises:
+        ModelRefused: type not accepted, or a self-test failed; says which and by how much.
+        BadModelFile: config or weights missing or damaged.
+        PoolExhausted: l0_bytes holds no window.
+    """
+    if settings.dtype not in _DTYPES:
+        raise ModelRefused(f"no compute dtype {settings.dtype!r}", hint=", ".join(_DTYPES))
+    if settings.num_threads:
+        torch.set_num_threads(settings.num_threads)
+    check_family(read_config(path))
+    on_progress("reading weights", 0.0)
+    model = _read(path, settings)
+    on_progress("running stock attention for comparison", 0.4)
+    test = SelfTest(model, settings.block_size)
+    if settings.allow_fused and can_fuse(model):
+        on_progress("comparing the fused forward with the general one", 0.5)
+        loaded = _fused_if_equal(model, test, settings) or _general(_read(path, settings), settings)
+    else:
+        loaded = _general(model, settings)
+    on_progress("testing that decoding and prefill agree", 0.8)
+    test.run(loaded)
+    loaded.numerics_class = numerics_class(
+        loaded.dtype, settings.scheme, torch.device(settings.device), is_packed=loaded.is_packed
+    )
+    on_progress("ready", 1.0)
+    return loaded
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """config.json of a model directory. Raises: BadModelFile."""
+    file = path / "config.json"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadModelFile(f"{file}: {error}") from error
+    if not isinstance(config, dict):
+        raise BadModelFile(f"{file}: not a table")
+    return config
+
+
+def _read(path: Path, settings: LoadSettings) -> PreTrainedModel:
+    """Weights as transformers reads them: safetensors only, no code of the model's own."""
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=_DTYPES[settings.dtype],
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            attn_implementation="sdpa",
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise BadModelFile(f"{path}: {error}", hint="get the model's files again") from error
+    for adapter in settings.adapters:
+        merge_adapter(model, adapter)
+    model.requires_grad_(False)
+    model.to(settings.device)  # type: ignore[arg-type]
+    model.train(False)
+    return model
+
+
+def _over_pool(
+    model: PreTrainedModel, settings: LoadSettings
+) -> tuple[ModelFacts, Pool, PooledAttention]:
+    dtype, device = _DTYPES[settings.dtype], torch.device(settings.device)
+    size, context = settings.block_size, model.config.max_position_embeddings
+    shapes = layer_shapes(model)
+    num_slots = num_slots_for(settings.l0_bytes, shapes, size, dtype, context)
+    pool = Pool(shapes, size, num_slots, dtype, device, context)
+    heads = layer_heads(model, min(context, num_slots * size))
+    attention = PooledAttention(pool, heads, STORAGE_DTYPES[settings.scheme])
+    return ModelFacts(shapes, heads, model.config.vocab_size, context), pool, attention
+
+
+def _general(model: PreTrainedModel, settings: LoadSettings) -> LoadedModel:
+    facts, pool, attention = _over_pool(model, settings)
+    return LoadedModel(facts, pool, attention, GeneralForward(model, attention))
+
+
+def _fused_if_equal(
+    model: PreTrainedModel, test: SelfTest, settings: LoadSettings
+) -> LoadedModel | None:
+    """The model on the fused path, if that gives the bytes of the general one; else None.
+
+    Uses the model up either way.
+    """
+    facts, pool, attention = _over_pool(model, settings)
+    general = GeneralForward(model, attention, pack_once=False)
+    expected = test.trace(LoadedModel(facts, pool, attention, general))
+    loaded = LoadedModel(facts, pool, attention, FusedForward(model, attention))
+    return loaded if test.trace(loaded).equals(expected) else None

@@ -1,0 +1,120 @@
+"""A loaded model over its pool: what keeps `ComputeModel`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from glia.engine.forward import Forward
+from glia.graph.profile import LayerShape
+from glia.kv.attention import LayerHeads, PooledAttention
+from glia.kv.pool import Pool
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What is read off a model before anything in it is replaced.
+
+    Attributes:
+        shapes: K/V shape of each layer.
+        heads: what attention needs of each layer.
+    """
+
+    shapes: tuple[LayerShape, ...]
+    heads: list[LayerHeads]
+    vocab_size: int
+    context_tokens: int
+
+
+class LoadedModel:
+    """See `glia.kv.compute.ComputeModel`.
+
+    Args:
+        attention: over `pool`; the one that `forward` was built with.
+    """
+
+    def __init__(
+        self, facts: ModelFacts, pool: Pool, attention: PooledAttention, forward: Forward
+    ) -> None:
+        self.shapes = facts.shapes
+        self.vocab_size = facts.vocab_size
+        self.context_tokens = facts.context_tokens
+        self.numerics_class = ""
+        self.decode_is_exact = False
+        self._heads = facts.heads
+        self._pool = pool
+        self._attention = attention
+        self._forward = forward
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What is computed in."""
+        return self._pool.dtype
+
+    @property
+    def storage(self) -> torch.dtype:
+        """What raw K and V are stored in."""
+        return self._attention.storage
+
+    @property
+    def block_size(self) -> int:
+        """S, tokens of a window."""
+        return self._pool.block_size
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether every linear layer has packed weights."""
+        return self._forward.is_packed
+
+    def new_raw(self, num_tokens: int) -> list[torch.Tensor]:
+        """Room for the raw K and V of T tokens: per layer [T, G, 2 * D], storage dtype."""
+        return [
+            torch.zeros(num_tokens, s.kv_heads, 2 * s.head_dim, dtype=self.storage)
+            for s in self.shapes
+        ]
+
+    def attention_is_exact(self) -> bool:
+        """Whether attention alone gives the bits of whole tiles for any cut, on random data."""
+        return self._attention.is_exact()
+
+    @property
+    def num_slots(self) -> int:
+        """N, windows that the pool holds."""
+        return self._pool.num_slots
+
+    @property
+    def slot_bytes(self) -> int:
+        """One window in all layers, as the pool keeps it."""
+        return self._pool.slot_bytes
+
+    @property
+    def pool_bytes(self) -> int:
+        """Everything that L0 allocated, within its cap."""
+        return self._pool.num_bytes
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        tokens: Sequence[int],
+        position: int,
+        table: Sequence[int],
+        raw: Sequence[torch.Tensor],
+    ) -> torch.Tensor:
+        dispatch = self._pool.dispatch(position, len(tokens), table)
+        self._attention.begin(dispatch, raw)
+        ids = torch.tensor(tokens, dtype=torch.int64, device=self._pool.device)
+        return self._forward(ids).float()
+
+    @torch.inference_mode()
+    def restore(
+        self, payloads: Sequence[torch.Tensor], position: int, slots: Sequence[int]
+    ) -> None:
+        for layer, (heads, payload) in enumerate(zip(self._heads, payloads, strict=True)):
+            self._pool.load(layer, payload, slots, heads.rotary, position)
+
+    @torch.inference_mode()
+    def clear(self, slots: Sequence[int]) -> None:
+        for slot in slots:
+            self._pool.zero_slot(slot)

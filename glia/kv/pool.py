@@ -1,0 +1,233 @@
+"""L0: the pool of slots. A slot holds one window in all layers, K rotated for its position.
+
+    N slots, S block_size, G kv heads, D head_dim, T new tokens, W windows, KL key length
+
+Row r of a layer's tensors belongs to slot r // S. Rows outside a sequence are finite
+and masked; nothing that is computed depends on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from glia.errors import PoolExhausted
+from glia.graph.profile import LayerShape
+from glia.kv.rotary import Rotary, rotate
+
+KEY_TILE = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Where the tokens of one forward stand in the pool. Made by `Pool.dispatch`.
+
+    Attributes:
+        position, num_tokens: the new tokens.
+        new_rows: their rows, [T] or a slice.
+        first_row: row of position 0, where the table's slots follow each other; else None.
+        gather: [ceil(KL / S)] slots of the table, where they do not; else None.
+        key_length: KL, keys that the last tile attends to (masked ones included).
+    """
+
+    position: int
+    num_tokens: int
+    new_rows: slice | torch.Tensor
+    first_row: int | None
+    gather: torch.Tensor | None
+    key_length: int
+
+
+def token_bytes(shapes: Sequence[LayerShape], dtype: torch.dtype) -> int:
+    """Bytes of one token's K and V in all layers of the pool."""
+    return sum(2 * s.kv_heads * s.head_dim for s in shapes) * dtype.itemsize
+
+
+def num_slots_for(
+    cap_bytes: int,
+    shapes: Sequence[LayerShape],
+    block_size: int,
+    dtype: torch.dtype,
+    context_tokens: int,
+) -> int:
+    """How many slots a pool of at most `cap_bytes` has, gather scratch and padding included.
+
+    Raises: PoolExhausted when not even one slot fits.
+    """
+    per_token = token_bytes(shapes, dtype)
+    scratch_per_token = max(token_bytes([s], dtype) for s in shapes)
+    pad = KEY_TILE * per_token + (KEY_TILE + block_size) * scratch_per_token
+    room = cap_bytes - pad
+    small = room // (block_size * (per_token + scratch_per_token))
+    large = (room - context_tokens * scratch_per_token) // (block_size * per_token)
+    num_slots = max(small, large)
+    if num_slots < 1:
+        raise PoolExhausted(
+            f"L0 of {cap_bytes} bytes holds no window of this model",
+            hint=f"set [l0] size_bytes to at least {pad + 64 * block_size * per_token}",
+        )
+    return num_slots
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros; on the CPU pages come from the kernel only when they are touched."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    num_bytes = int(np.prod(shape)) * dtype.itemsize
+    return torch.from_numpy(np.zeros(num_bytes, np.uint8)).view(dtype).view(shape)
+
+
+class Pool:
+    """K and V of every slot, per layer [G, N * S + 128, D], compute dtype.
+
+    Args:
+        num_slots: N.
+        context_tokens: longest sequence, for the gather scratch.
+    """
+
+    def __init__(
+        self,
+        shapes: Sequence[LayerShape],
+        block_size: int,
+        num_slots: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        context_tokens: int,
+    ) -> None:
+        self.block_size = block_size
+        self.num_slots = num_slots
+        self.dtype = dtype
+        self.device = device
+        rows = num_slots * block_size + KEY_TILE
+        sizes = [(s.kv_heads, rows, s.head_dim) for s in shapes]
+        self._keys = [_zeros(size, dtype, device) for size in sizes]
+        self._values = [_zeros(size, dtype, device) for size in sizes]
+        longest = min(context_tokens, num_slots * block_size) + KEY_TILE + block_size
+        width = max(s.kv_heads * s.head_dim for s in shapes)
+        self._scratch = _zeros((2, longest * width), dtype, device)
+
+    @property
+    def slot_bytes(self) -> int:
+        """One window in all layers."""
+        per_row = sum(t.shape[0] * t.shape[2] for t in (*self._keys, *self._values))
+        return per_row * self.block_size * self.dtype.itemsize
+
+    @property
+    def num_bytes(self) -> int:
+        """Everything allocated."""
+        return sum(t.nbytes for t in (*self._keys, *self._values, self._scratch))
+
+    def dispatch(self, position: int, num_tokens: int, table: Sequence[int]) -> Dispatch:
+        """Resolve a block table once for all layers.
+
+        Args:
+            table: slot of each window up to the last new token.
+        """
+        size = self.block_size
+        end = position + num_tokens
+        slots = list(table[: -(-end // size)])
+        key_length = -(-end // KEY_TILE) * KEY_TILE
+        new = slots[position // size :]
+        new_rows: slice | torch.Tensor
+        if _consecutive(new):
+            start = new[0] * size + position % size
+            new_rows = slice(start, start + num_tokens)
+        else:
+            base = torch.tensor(new, device=self.device)[:, None] * size
+            rows = (base + torch.arange(size, device=self.device)).flatten()
+            new_rows = rows[position % size : position % size + num_tokens]
+        if _consecutive(slots):
+            return Dispatch(position, num_tokens, new_rows, slots[0] * size, None, key_length)
+        padded = slots + slots[-1:] * (-(-key_length // size) - len(slots))
+        gather = torch.tensor(padded, device=self.device)
+        return Dispatch(position, num_tokens, new_rows, None, gather, key_length)
+
+    def write(self, layer: int, dispatch: Dispatch, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Store the new tokens' rotated K and V, [T, G, D] each."""
+        self._keys[layer][:, dispatch.new_rows] = k.transpose(0, 1)
+        self._values[layer][:, dispatch.new_rows] = v.transpose(0, 1)
+
+    def view(self, layer: int, dispatch: Dispatch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rotated K and V by position, [G, KL, D] each; what is past the sequence is masked.
+
+        Without a copy where the slots follow each other, else gathered into scratch
+        that the next call overwrites.
+        """
+        keys, values, length = self._keys[layer], self._values[layer], dispatch.key_length
+        if dispatch.gather is None:
+            rows = slice(dispatch.first_row, (dispatch.first_row or 0) + length)
+            return keys[:, rows], values[:, rows]
+        return (
+            self._gathered(keys, dispatch.gather, 0)[:, :length],
+            self._gathered(values, dispatch.gather, 1)[:, :length],
+        )
+
+    def _gathered(self, tensor: torch.Tensor, slots: torch.Tensor, which: int) -> torch.Tensor:
+        num_heads, _, dim = tensor.shape
+        count = slots.shape[0] * self.block_size
+        out = self._scratch[which, : num_heads * count * dim]
+        by_slot = self._by_slot(tensor)
+        torch.index_select(
+            by_slot, 1, slots, out=out.view(num_heads, slots.shape[0], self.block_size, dim)
+        )
+        return out.view(num_heads, count, dim)
+
+    def _by_slot(self, tensor: torch.Tensor) -> torch.Tensor:
+        num_heads, _, dim = tensor.shape
+        used = tensor[:, : self.num_slots * self.block_size]
+        return used.view(num_heads, self.num_slots, self.block_size, dim)
+
+    def load(
+        self,
+        layer: int,
+        payload: torch.Tensor,
+        slots: Sequence[int],
+        rotary: Rotary | None,
+        position: int,
+    ) -> None:
+        """Store W windows, rotated as prefill rotates.
+
+        Args:
+            payload: [W, S, G, 2 * D], storage dtype, any strides; K unrotated, then V.
+            slots: W slots.
+            rotary: None for a layer without positions.
+            position: of the first window's first token.
+        """
+        num_windows, size, num_heads, width = payload.shape
+        num_tokens = num_windows * size
+        tokens = payload.reshape(num_tokens, num_heads, width).to(self.dtype)
+        k, v = tokens[..., : width // 2], tokens[..., width // 2 :]
+        if rotary is not None:
+            cos, sin = rotary.at(position, num_tokens)
+            k = rotate(k, cos[:, None], sin[:, None])
+        if _consecutive(slots):
+            rows = slice(slots[0] * size, slots[0] * size + num_tokens)
+            self._keys[layer][:, rows] = k.transpose(0, 1)
+            self._values[layer][:, rows] = v.transpose(0, 1)
+            return
+        index = torch.tensor(list(slots), device=self.device)
+        split = (num_heads, num_windows, size, width // 2)
+        self._by_slot(self._keys[layer])[:, index] = k.transpose(0, 1).reshape(split)
+        self._by_slot(self._values[layer])[:, index] = v.transpose(0, 1).reshape(split)
+
+    def copy_slot(self, source: int, target: int) -> None:
+        """Make `target` hold what `source` holds, in all layers."""
+        size = self.block_size
+        for tensor in (*self._keys, *self._values):
+            tensor[:, target * size : (target + 1) * size] = tensor[
+                :, source * size : (source + 1) * size
+            ]
+
+    def zero_slot(self, slot: int) -> None:
+        """Forget what a slot holds, in all layers."""
+        size = self.block_size
+        for tensor in (*self._keys, *self._values):
+            tensor[:, slot * size : (slot + 1) * size] = 0
+
+
+def _consecutive(slots: Sequence[int]) -> bool:
+    first = slots[0]
+    return list(slots) == list(range(first, first + len(slots)))
