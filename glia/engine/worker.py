@@ -1,0 +1,195 @@
+"""The engine process: one connection to gliad, one engine, one thread.
+
+Blocks on the connection while idle; while sequences run, looks at it between steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import resource
+import sys
+import traceback
+from collections.abc import Sequence as Several
+from pathlib import Path
+
+from glia.client import Client
+from glia.engine.boot import Booted, BootSettings, boot
+from glia.engine.outcome import Emitted, Finished, Outcome, Prefilled
+from glia.engine.sampler import Sampling
+from glia.engine.sequence import Answer, Request, Sequence
+from glia.errors import EngineFailed, GliaError, NotRunning
+from glia.local import messages as m
+
+EXIT_NOT_LOADED = 2
+
+
+def main(argv: Several[str]) -> int:
+    """Load, attach, serve until gliad goes away.
+
+    What keeps it from serving is one line of JSON on stdout: code, message, hint.
+    Returns: the exit code.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
+    socket, settings = _parse(argv)
+    try:
+        with Client.connect(socket, kind="engine", name=settings.model) as client:
+            try:
+                booted = boot(client, settings)
+            except NotRunning:
+                raise
+            except Exception as error:
+                return _not_loaded(error)
+            Worker(client, booted).serve()
+    except NotRunning:
+        return 0
+    return 0
+
+
+class Worker:
+    """Carries calls to the engine and outcomes back."""
+
+    def __init__(self, client: Client, booted: Booted) -> None:
+        self._client = client
+        self._engine = booted.engine
+        self._attach_id = booted.attach_id
+        self._runs: dict[int, Sequence] = {}
+        self._ids: dict[Sequence, int] = {}
+        client.send_event(m.Ready(booted.attach_id, booted.engine.l0().cap_bytes, booted.warnings))
+
+    def serve(self) -> None:
+        """For ever. Raises: NotRunning when gliad goes away."""
+        while True:
+            call = self._client.poll(None if self._engine.idle else 0.0)
+            while call is not None:
+                self._take(call)
+                call = self._client.poll(0.0)
+            if not self._engine.idle:
+                for outcome in self._engine.step():
+                    self._tell(outcome)
+
+    def _take(self, call: m.Run | m.CancelRun | m.EvictL0) -> None:
+        if isinstance(call, m.Run):
+            self._submit(call)
+        elif isinstance(call, m.CancelRun):
+            sequence = self._runs.get(call.target)
+            if sequence is not None:
+                self._engine.cancel(sequence)
+            self._client.send_reply(m.Done(call.id))
+        else:
+            freed_bytes, freed_windows = self._engine.evict_l0()
+            self._client.send_reply(m.EvictReply(call.id, freed_bytes, freed_windows))
+            self._send_stats()
+
+    def _submit(self, call: m.Run) -> None:
+        how = call.sampling
+        request = Request(
+            tokens=tuple(call.tokens),
+            max_tokens=call.max_tokens,
+            sampling=Sampling(how.temperature, how.top_p, how.top_k, how.seed),
+            stop_tokens=frozenset(call.stop_tokens),
+            stop=tuple(call.stop),
+            ignore_eos=call.ignore_eos,
+        )
+        try:
+            sequence = self._engine.submit(request)
+        except GliaError as error:
+            self._fail(call.id, error)
+            return
+        self._runs[call.id] = sequence
+        self._ids[sequence] = call.id
+        self._send_stats()
+
+    def _tell(self, outcome: Outcome) -> None:
+        run_id = self._ids[outcome.sequence]
+        if isinstance(outcome, Emitted):
+            self._client.send_event(m.Emitted(run_id, [outcome.token]))
+        elif isinstance(outcome, Prefilled):
+            self._client.send_event(m.Progress(run_id, "prefill", outcome.done, outcome.total))
+        else:
+            del self._ids[outcome.sequence], self._runs[run_id]
+            if isinstance(outcome, Finished):
+                self._client.send_reply(_generated(run_id, outcome.answer))
+            else:
+                self._fail(run_id, outcome.error)
+            self._send_stats()
+
+    def _fail(self, call_id: int, error: GliaError) -> None:
+        self._client.send_reply(m.Failed(call_id, error.code, error.message, error.hint))
+
+    def _send_stats(self) -> None:
+        l0 = self._engine.l0()
+        tier = m.TierValue(
+            used_bytes=l0.used_bytes,
+            cap_bytes=l0.cap_bytes,
+            windows=l0.num_windows,
+            hits=l0.num_hits,
+            misses=l0.num_misses,
+            evictions=l0.num_evicted,
+        )
+        engine = self._engine
+        self._client.send_event(
+            m.EngineStats(self._attach_id, tier, engine.num_running, engine.num_waiting)
+        )
+
+
+def _generated(run_id: int, answer: Answer) -> m.Generated:
+    usage = answer.usage
+    return m.Generated(
+        id=run_id,
+        tokens=list(answer.tokens),
+        finish_reason=answer.finish_reason,
+        tip=answer.tip,
+        usage=m.UsageValue(
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=len(answer.tokens),
+            cached=m.CachedValue(usage.l0, usage.l1, usage.l2, usage.peers),
+            computed=usage.computed,
+        ),
+        ttft_ms=answer.ttft_ms,
+        timings_ms=answer.timings_ms,
+        warning=answer.warning,
+    )
+
+
+def _not_loaded(error: Exception) -> int:
+    if not isinstance(error, GliaError):
+        traceback.print_exception(error)
+        error = EngineFailed(
+            f"the model could not be loaded: {type(error).__name__}: {str(error)[:500]}",
+            hint="the log has the traceback",
+        )
+    line = {"code": error.code, "message": error.message, "hint": error.hint}
+    print(json.dumps(line), flush=True)
+    return EXIT_NOT_LOADED
+
+
+def _parse(argv: Several[str]) -> tuple[Path, BootSettings]:
+    parser = argparse.ArgumentParser(prog="python -m glia.engine", description=__doc__)
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--manifest", type=Path, required=True)
+    parser.add_argument("--dtype", required=True)
+    parser.add_argument("--ids-cache", type=Path, required=True)
+    parser.add_argument("--convert-dir", type=Path, required=True)
+    parser.add_argument("--l0-bytes", type=int, required=True)
+    parser.add_argument("--staging-bytes", type=int, required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--max-running", type=int, required=True)
+    parser.add_argument("--prefill-tokens", type=int, required=True)
+    given = parser.parse_args(argv)
+    settings = BootSettings(
+        model=given.model,
+        manifest=given.manifest,
+        dtype=given.dtype,
+        ids_cache=given.ids_cache,
+        convert_dir=given.convert_dir,
+        l0_bytes=given.l0_bytes,
+        staging_bytes=given.staging_bytes,
+        num_threads=given.threads,
+        max_running=given.max_running,
+        prefill_tokens=given.prefill_tokens,
+    )
+    return given.socket, settings
