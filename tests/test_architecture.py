@@ -64,8 +64,13 @@ def loaded_by(modules: list[str]) -> set[str]:
     code += "for name in sys.argv[1:]: importlib.import_module(name)\n"
     code += "print(*{name.split('.')[0] for name in sys.modules})"
     result = subprocess.run(
-        [sys.executable, "-c", code, *modules], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, *modules],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
+    assert result.returncode == 0, result.stderr
     return set(result.stdout.split())
 
 
@@ -82,6 +87,13 @@ def modules_in(*parts: str) -> list[str]:
 def test_gliad_and_its_clients_never_load_torch() -> None:
     parts = ("daemon", "glia.model", "glia.client", "glia.local", "glia.store", "glia.graph")
     assert not loaded_by(modules_in(*parts)) & {"torch", "transformers", "accelerate"}
+
+
+def test_gliad_never_loads_a_tokenizer() -> None:
+    """Only the command line does, which renders and tokenises in the user's process."""
+    command_line = modules_in("daemon.cli", "daemon.verbs")
+    gliad = [name for name in modules_in("daemon") if name not in command_line]
+    assert not loaded_by(gliad) & {"tokenizers", "jinja2"}
 
 
 def test_the_graph_loads_nothing_but_blake3() -> None:
