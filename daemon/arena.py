@@ -6,6 +6,7 @@ writable shared mappings; so a descriptor handed out can only be read.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import mmap
 import os
@@ -56,10 +57,11 @@ class SharedMemory:
     def close(self) -> None:
         """Unmap; clients keep their own mappings. Idempotent."""
         if self.fd >= 0:
-            self.view.release()
-            self._map.close()
             os.close(self.fd)
             self.fd = -1
+            self.view.release()
+            with contextlib.suppress(BufferError):  # a slice still lives: unmapped with it
+                self._map.close()
 
 
 def make_arena(size_bytes: int) -> SharedMemory:

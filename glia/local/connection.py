@@ -25,6 +25,7 @@ from glia.local.messages import Call, DaemonMessage, Failed, Reply
 _RECEIVE_BYTES = 256 * 1024
 _MAX_DESCRIPTORS = 4
 _RETRY_S = 0.02
+CONNECTION_ID = 0  # a Failed of this id is about the connection
 
 
 def dial(path: Path, timeout_s: float) -> socket.socket:
@@ -201,6 +202,8 @@ class Connection:
     def _route(self, message: DaemonMessage) -> None:
         if isinstance(message, Call):
             self._pushed.append(message)
+        elif message.id == CONNECTION_ID and isinstance(message, Failed):
+            raise error_from_code(message.code, message.message, message.hint)
         elif message.id in self._inboxes:
             self._inboxes[message.id].append(message)
         elif message.id not in self._unwanted:

@@ -1,0 +1,161 @@
+"""What people ask of a node: status, models, chain, check, evict, shutdown. No state of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import trio
+
+from daemon.link import Deliver
+from daemon.parts import Parts
+from glia.errors import BadRequest, Cancelled
+from glia.graph.ids import WindowId
+from glia.graph.window import WindowRecord
+from glia.local.messages import (
+    AddModel,
+    Chain,
+    ChainReply,
+    Check,
+    CheckReply,
+    Done,
+    Evict,
+    EvictReply,
+    Models,
+    ModelsReply,
+    Progress,
+    Reply,
+    Shutdown,
+    Status,
+    StatusReply,
+    TierValue,
+    WindowValue,
+)
+from glia.store.base import CheckReport
+
+ApiCall = Status | Models | AddModel | Chain | Check | Evict | Shutdown
+
+_PAGE_BYTES = 256 * 1024
+_PROGRESS_S = 0.1
+
+
+async def answer(parts: Parts, call: ApiCall, post: Deliver) -> Reply:
+    """The reply to a call. Raises: GliaError."""
+    match call:
+        case Status():
+            return await _status(parts, call)
+        case Models():
+            values = await trio.to_thread.run_sync(parts.registry.values)
+            return ModelsReply(call.id, values)
+        case AddModel():
+            return ModelsReply(call.id, [await parts.broker.add_model(call, post)])
+        case Chain():
+            return _page(call, await parts.memory.chain(WindowId(call.tip)))
+        case Check():
+            return await _check(parts, call, post)
+        case Evict():
+            return await _evict(parts, call)
+        case Shutdown():
+            await parts.memory.writer.flush_all()
+            return Done(call.id)
+
+
+async def _status(parts: Parts, call: Status) -> StatusReply:
+    tiers = await parts.memory.tiers()
+    return StatusReply(
+        id=call.id,
+        version=parts.version,
+        pid=parts.pid,
+        socket=str(parts.paths.socket),
+        data_dir=str(parts.paths.data_dir),
+        uptime_s=time.monotonic() - parts.started_s,
+        tiers={"l0": _l0(parts), **tiers},
+        engines=parts.engines.values(),
+        counters=dict(parts.counters),
+    )
+
+
+def _l0(parts: Parts) -> TierValue:
+    pools = [link.l0 for link in parts.engines.links()]
+    return TierValue(
+        used_bytes=sum(pool.used_bytes for pool in pools),
+        cap_bytes=sum(pool.cap_bytes for pool in pools),
+        windows=sum(pool.windows for pool in pools),
+        hits=sum(pool.hits for pool in pools),
+        misses=sum(pool.misses for pool in pools),
+        evictions=sum(pool.evictions for pool in pools),
+    )
+
+
+def _page(call: Chain, chain: list[WindowRecord]) -> ChainReply:
+    """As many windows from `start` on as fit a frame well."""
+    windows: list[WindowValue] = []
+    room = _PAGE_BYTES
+    for record in chain[call.start :]:
+        room -= len(record.encoding)
+        if windows and room < 0:
+            break
+        windows.append(
+            WindowValue(
+                window=record.window_id,
+                position_start=record.position_start,
+                tokens=list(record.tokens),
+                blocks=list(record.blocks),
+                model_id=record.model_id,
+                numerics_class=record.numerics_class,
+            )
+        )
+    return ChainReply(call.id, windows, len(chain))
+
+
+async def _check(parts: Parts, call: Check, post: Deliver) -> CheckReply:
+    async with parts.checking:
+        await parts.memory.writer.flush_all()
+        report = await _check_store(parts, lambda done, total: post(_progress(call, done, total)))
+    return CheckReply(call.id, report.checked, report.bad, report.windows, report.bad_windows)
+
+
+def _progress(call: Check, done: int, total: int) -> Progress:
+    return Progress(call.id, "checking", done, total)
+
+
+async def _check_store(parts: Parts, tell: Callable[[int, int], None]) -> CheckReport:
+    """Check in a worker thread that ends soon after this is cancelled."""
+    unwanted = threading.Event()
+    told_s = 0.0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal told_s
+        if unwanted.is_set():
+            raise Cancelled("nobody waits for this check any more")
+        if done >= total or time.monotonic() - told_s > _PROGRESS_S:
+            told_s = time.monotonic()
+            trio.from_thread.run_sync(tell, done, total)
+
+    async def watch() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            unwanted.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        with trio.CancelScope(shield=True):
+            report = await trio.to_thread.run_sync(parts.memory.store.check, progress)
+        nursery.cancel_scope.cancel()
+    return report
+
+
+async def _evict(parts: Parts, call: Evict) -> EvictReply:
+    if call.tier == "l1":
+        freed_bytes, freed_windows = await parts.memory.evict()
+        return EvictReply(call.id, freed_bytes, freed_windows)
+    if call.tier != "l0":
+        raise BadRequest(f"no tier {call.tier!r} to evict", hint="gliad evict --tier l0 or l1")
+    freed_bytes = freed_windows = 0
+    for link in parts.engines.links():
+        freed = await link.evict_l0()
+        freed_bytes += freed.freed_bytes
+        freed_windows += freed.freed_windows
+    return EvictReply(call.id, freed_bytes, freed_windows)

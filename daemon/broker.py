@@ -1,0 +1,137 @@
+"""Requests and the engines that answer them: who waits, how long it took, who cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import trio
+from msgspec import structs
+
+from daemon.engines import Engine, Engines
+from daemon.link import Deliver, EngineLink
+from daemon.models_registry import KnownModel, ModelsRegistry
+from glia.errors import BadRequest, Cancelled, QuotaExceeded
+from glia.graph.manifest import DTYPES
+from glia.local.messages import AddModel, Emitted, Generate, Generated, ModelValue, Progress
+
+
+class Generation:
+    """One Generate call on its way; `cancel` may be called at any time."""
+
+    def __init__(self, call: Generate) -> None:
+        self.call = call
+        self.arrival_s = trio.current_time()
+        self._waiting = trio.CancelScope()
+        self._link: EngineLink | None = None
+        self._run_id = 0
+
+    def cancel(self) -> None:
+        """End it: before it runs at once, afterwards as soon as the engine has."""
+        if self._link is None:
+            self._waiting.cancel()
+        else:
+            self._link.cancel(self._run_id)
+
+    async def run(self, engine: Engine, deliver: Deliver) -> Generated:
+        """The engine's answer; ids are the engine's.
+
+        Raises: Cancelled (before it ran), EngineDied, what the engine failed with.
+        """
+        with self._waiting:
+            link = await engine.until_ready(deliver)
+        if self._waiting.cancelled_caught:
+            raise Cancelled("cancelled before it ran")
+        self._link = link
+        self._run_id = link.start_run(self.call, deliver)
+        return await link.finish_run(self._run_id)
+
+
+class Broker:
+    """Brings requests to engines."""
+
+    def __init__(self, registry: ModelsRegistry, engines: Engines, max_waiting: int) -> None:
+        self._registry = registry
+        self._engines = engines
+        self._max_waiting = max_waiting
+        self._adding: set[str] = set()
+        self._loading: dict[str, KnownModel] = {}
+
+    async def generate(self, generation: Generation, deliver: Deliver) -> Generated:
+        """Answer a Generate call; events and reply carry ids of their own.
+
+        Raises: UnknownModel, ManifestError, BadRequest, QuotaExceeded, Cancelled, EngineError,
+            ModelError, PromptError.
+        """
+        call = generation.call
+        model = await trio.to_thread.run_sync(self._registry.get, call.model)
+        dtype = call.dtype or model.manifest.dtype
+        if dtype not in DTYPES:
+            raise BadRequest(f"no dtype {dtype[:40]!r}", hint=f"one of: {', '.join(DTYPES)}")
+        engine = self._demand(model, dtype)
+        first_s: float | None = None
+
+        def tell(event: Progress | Emitted) -> None:
+            nonlocal first_s
+            if first_s is None and isinstance(event, Emitted):
+                first_s = trio.current_time()
+            deliver(event)
+
+        with self._counted(engine):
+            generated = await generation.run(engine, tell)
+        now_s = trio.current_time()
+        ttft_ms = ((first_s or now_s) - generation.arrival_s) * 1000
+        timings = {**generated.timings_ms, "total": (now_s - generation.arrival_s) * 1000}
+        return structs.replace(generated, id=call.id, ttft_ms=ttft_ms, timings_ms=timings)
+
+    async def add_model(self, call: AddModel, deliver: Deliver) -> ModelValue:
+        """Make a model known after loading it once.
+
+        Raises: BadRequest, ManifestError, ModelError, EngineError.
+        """
+        if call.name in self._adding:
+            raise BadRequest(f"{call.name} is being added already", hint="gliad models")
+        self._adding.add(call.name)
+        try:
+            return await self._add_model(call, deliver)
+        finally:
+            self._adding.discard(call.name)
+
+    def loaded(self, link: EngineLink) -> None:
+        """An engine has loaded its model: remember what it said of it."""
+        model = self._loading.pop(link.attach.serves, None)
+        if model is not None:
+            self._registry.remember(model, link.attach)
+
+    async def _add_model(self, call: AddModel, deliver: Deliver) -> ModelValue:
+        stage = partial(self._registry.stage, call.name, call.manifest, replace=call.replace)
+        staged = await trio.to_thread.run_sync(stage)
+        try:
+            await self._engines.end(call.name)
+            engine = self._demand(staged, staged.manifest.dtype)
+            await engine.until_ready(lambda e: deliver(structs.replace(e, id=call.id)))
+        except BaseException:
+            self._registry.discard(staged)
+            raise
+        engine.renamed = self._registry.commit(staged)
+        return await trio.to_thread.run_sync(self._registry.value, call.name)
+
+    def _demand(self, model: KnownModel, dtype: str) -> Engine:
+        engine = self._engines.demand(model, dtype)
+        if engine.ready_link is None:
+            self._loading[model.name] = model
+        return engine
+
+    @contextmanager
+    def _counted(self, engine: Engine) -> Iterator[None]:
+        if engine.num_calls >= self._max_waiting:
+            raise QuotaExceeded(
+                f"{engine.num_calls} requests wait for {engine.model} already",
+                hint="ask again later, or raise api.max_waiting in glia.toml",
+            )
+        engine.num_calls += 1
+        try:
+            yield
+        finally:
+            engine.num_calls -= 1

@@ -1,0 +1,150 @@
+"""One engine process: started, listened to, ended. What follows from its end is decided elsewhere.
+
+Contract with `python -m glia.engine`: it connects to the socket and attaches. Where the
+model cannot be used it prints one JSON line {code, message, hint} to stdout and exits
+with 2. What it writes to stderr goes to the log (an engine writes no tokens there).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import trio
+
+from daemon.config import Config
+from daemon.models_registry import KnownModel
+from daemon.paths import Paths
+from glia.errors import EngineDied, GliaError, error_from_code
+
+_REFUSED = 2
+_SAID_BYTES = 64 * 1024
+_LINE_BYTES = 2000
+_TERMINATE_S = 1.5
+_log = logging.getLogger("gliad.engine")
+
+
+class _Refusal(msgspec.Struct):
+    code: str
+    message: str
+    hint: str | None = None
+
+
+_refusal_decoder = msgspec.json.Decoder(_Refusal)
+
+
+@dataclass(frozen=True)
+class EngineCommand:
+    """How engines of this node are started.
+
+    Attributes:
+        program: the command up to its flags.
+    """
+
+    config: Config
+    paths: Paths
+    program: tuple[str, ...] = (sys.executable, "-m", "glia.engine")
+
+    def argv(self, model: KnownModel, dtype: str) -> list[str]:
+        """The command line for one model and dtype."""
+        config = self.config
+        flags: dict[str, str | int | Path] = {
+            "--socket": self.paths.socket,
+            "--model": model.name,
+            "--manifest": model.path,
+            "--dtype": dtype,
+            "--ids-cache": self.paths.models / "ids.json",
+            "--convert-dir": self.paths.models / "converted",
+            "--l0-bytes": config.l0.size_bytes,
+            "--staging-bytes": config.l1.staging_bytes,
+            "--threads": config.engine.num_threads,
+            "--max-running": config.engine.max_running,
+            "--prefill-tokens": config.engine.prefill_tokens,
+        }
+        return [*self.program, *(str(part) for flag in flags.items() for part in flag)]
+
+    def environment(self) -> dict[str, str]:
+        """Threads that wait sleep: two spinning pools on few cores are 20 times slower."""
+        environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
+        if self.config.engine.num_threads:
+            environment["OMP_NUM_THREADS"] = str(self.config.engine.num_threads)
+        return environment
+
+
+async def run_engine(
+    command: EngineCommand, model: KnownModel, dtype: str, started: Callable[[int], None]
+) -> GliaError:
+    """Run one engine until it ends, and say why it did. Cancelling ends it.
+
+    Args:
+        started: is told the pid.
+    """
+    process = await trio.lowlevel.open_process(
+        command.argv(model, dtype),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=command.environment(),
+        start_new_session=True,
+    )
+    started(process.pid)
+    said = bytearray()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_log_lines, process, model.name)
+            nursery.start_soon(_collect, process, said)
+            await process.wait()
+    finally:
+        with trio.CancelScope(shield=True):
+            await end(process)
+    return _why(process.returncode or 0, bytes(said), model.name)
+
+
+async def end(process: trio.Process) -> None:
+    """SIGTERM, and SIGKILL where that is not enough."""
+    if process.returncode is None:
+        process.terminate()
+        with trio.move_on_after(_TERMINATE_S):
+            await process.wait()
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
+
+
+def _why(code: int, said: bytes, name: str) -> GliaError:
+    if code == _REFUSED:
+        line = said.strip().rpartition(b"\n")[2]
+        try:
+            refusal = _refusal_decoder.decode(line)
+        except msgspec.DecodeError:
+            pass
+        else:
+            return error_from_code(refusal.code, refusal.message, refusal.hint)
+    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+    return EngineDied(f"the engine of {name} ended {how}", hint="look at gliad.log in the data dir")
+
+
+async def _log_lines(process: trio.Process, name: str) -> None:
+    if process.stderr is None:
+        return
+    pending = b""
+    async for data in process.stderr:
+        *lines, pending = (pending + data).split(b"\n")
+        for line in lines:
+            _log.info("[%s] %s", name, line[:_LINE_BYTES].decode(errors="replace"))
+        pending = pending[:_LINE_BYTES]
+
+
+async def _collect(process: trio.Process, said: bytearray) -> None:
+    if process.stdout is None:
+        return
+    async for data in process.stdout:
+        said += data
+        del said[:-_SAID_BYTES]

@@ -1,0 +1,164 @@
+"""gliad's side of an attached engine: its calls to the engine, and what the engine says.
+
+Lives as long as the engine's connection; when that ends, every call ends with EngineDied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from daemon.wire import Wire
+from glia.errors import EngineDied, GliaError, RemoteProtocolError, error_from_code
+from glia.local.messages import (
+    Attach,
+    Call,
+    CancelRun,
+    Done,
+    Emitted,
+    EngineStats,
+    EvictL0,
+    EvictReply,
+    Failed,
+    Generate,
+    Generated,
+    Progress,
+    Ready,
+    Reply,
+    Run,
+    TierValue,
+)
+
+Deliver = Callable[[Progress | Emitted], None]
+FromEngine = Progress | Emitted | Ready | EngineStats | Generated | EvictReply | Done | Failed
+
+
+@dataclass
+class _Outgoing:
+    deliver: Deliver
+    done: trio.Event = field(default_factory=trio.Event)
+    reply: Reply | None = None
+
+
+class EngineLink:
+    """Calls an engine down the connection that it opened.
+
+    Attributes:
+        attach: what it attached with.
+        pid: its process, as the kernel says.
+        ready: set once it can run.
+    """
+
+    def __init__(self, wire: Wire, attach: Attach, pid: int) -> None:
+        self.attach = attach
+        self.pid = pid
+        self.ready = trio.Event()
+        self.closed = trio.Event()
+        self.l0 = TierValue()
+        self.num_running = 0
+        self.num_waiting = 0
+        self._wire = wire
+        self._next_id = 1
+        self._calls: dict[int, _Outgoing] = {}
+        self._abandoned: set[int] = set()
+
+    def start_run(self, call: Generate, deliver: Deliver) -> int:
+        """Hand a request over. Returns its id for `finish` and `cancel`."""
+        self._next_id += 1
+        run = Run(
+            id=self._next_id,
+            tokens=call.tokens,
+            max_tokens=call.max_tokens,
+            sampling=call.sampling,
+            stop_tokens=call.stop_tokens,
+            stop=call.stop,
+            ignore_eos=call.ignore_eos,
+        )
+        return self._start(run, deliver)
+
+    async def finish_run(self, run_id: int) -> Generated:
+        """The answer. Cancelling this cancels the run.
+
+        Raises: EngineDied, or what the engine failed with.
+        """
+        try:
+            reply = await self._finish(run_id)
+        except trio.Cancelled:
+            self._abandoned.add(run_id)
+            self.cancel(run_id)
+            raise
+        if not isinstance(reply, Generated):
+            raise RemoteProtocolError(f"an engine answered a Run with a {type(reply).__name__}")
+        return reply
+
+    def cancel(self, run_id: int) -> None:
+        """Ask the engine to end a run; the run then answers."""
+        if not self.closed.is_set():
+            self._next_id += 1
+            self._abandoned.add(self._next_id)
+            self._wire.post(CancelRun(self._next_id, run_id))
+
+    async def evict_l0(self) -> EvictReply:
+        """Have the engine drop what it does not use. Raises: EngineDied."""
+        self._next_id += 1
+        reply = await self._finish(self._start(EvictL0(self._next_id), lambda _: None))
+        if not isinstance(reply, EvictReply):
+            raise RemoteProtocolError(f"an engine answered EvictL0 with a {type(reply).__name__}")
+        return reply
+
+    def on_message(self, message: FromEngine) -> None:
+        """Take in what the engine said. Raises: RemoteProtocolError."""
+        if isinstance(message, Ready):
+            self.l0 = TierValue(cap_bytes=message.l0_cap_bytes)
+            self.ready.set()
+        elif isinstance(message, EngineStats):
+            self.l0 = message.l0
+            self.num_running, self.num_waiting = message.num_running, message.num_waiting
+        elif isinstance(message, Progress | Emitted):
+            outgoing = self._calls.get(message.id)
+            if outgoing is not None:
+                outgoing.deliver(message)
+        else:
+            self._on_reply(message)
+
+    def close(self) -> None:
+        """The connection ended."""
+        self.closed.set()
+        for outgoing in self._calls.values():
+            outgoing.done.set()
+
+    def _on_reply(self, message: Reply) -> None:
+        if message.id in self._calls:
+            self._calls[message.id].reply = message
+            self._calls[message.id].done.set()
+        elif message.id not in self._abandoned:
+            raise RemoteProtocolError(f"an engine answered a call that was not made: {message.id}")
+        self._abandoned.discard(message.id)
+
+    def _start(self, call: Call, deliver: Deliver) -> int:
+        if self.closed.is_set():
+            raise self._died()
+        self._calls[call.id] = _Outgoing(deliver)
+        self._wire.post(call)
+        return call.id
+
+    async def _finish(self, call_id: int) -> Reply:
+        outgoing = self._calls[call_id]
+        try:
+            await outgoing.done.wait()
+        finally:
+            del self._calls[call_id]
+        if outgoing.reply is None:
+            raise self._died()
+        if isinstance(outgoing.reply, Failed):
+            failed = outgoing.reply
+            raise error_from_code(failed.code, failed.message, failed.hint)
+        return outgoing.reply
+
+    def _died(self) -> GliaError:
+        return EngineDied(
+            f"the engine of {self.attach.serves or 'a guest'} ended while it was asked",
+            hint="ask again: gliad starts it anew",
+        )

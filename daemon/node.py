@@ -1,0 +1,129 @@
+"""A running node: builds the parts, opens the nursery, and takes all down in the reverse order."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import signal
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import PackageNotFoundError, version
+
+import trio
+
+from daemon.arena import make_arena
+from daemon.broker import Broker
+from daemon.config import Config
+from daemon.data_dir import DataDirLock, check_version, prepare
+from daemon.engine_process import EngineCommand
+from daemon.engines import Engines
+from daemon.logs import close_log, open_log
+from daemon.memory import Memory
+from daemon.models_registry import ModelsRegistry
+from daemon.parts import Parts
+from daemon.paths import Paths
+from daemon.server import Server, listen
+from daemon.staging import StagingAreas
+from glia.local.address import socket_path
+from glia.store.disk import DiskStore
+
+_FLUSH_S = 2.0  # of the 5 s that ending may take
+_MAX_FILES = 65536
+_log = logging.getLogger("gliad")
+
+
+def main(config: Config) -> int:
+    """Run a node until it is told to stop. Returns the exit code.
+
+    Raises: UserError, StoreError, ConfigError where it cannot start.
+    """
+    with _prepared(config) as (memory, listener):
+        trio.run(run_node, config, memory, listener)
+    return 0
+
+
+def gliad_version() -> str:
+    """The version of the installed distribution."""
+    try:
+        return version("gliad")
+    except PackageNotFoundError:
+        return "0"
+
+
+@contextmanager
+def _prepared(config: Config) -> Iterator[tuple[Memory, socket.socket]]:
+    """Everything that can fail for a reason the user should read, before anything runs."""
+    paths = Paths(config.data_dir)
+    socket_path(paths.socket)
+    _limit()
+    with ExitStack() as stack:
+        prepare(paths)
+        lock = DataDirLock(paths)
+        stack.callback(lock.release)
+        handler = open_log(paths.log, config.log)
+        stack.callback(close_log, handler)
+        check_version(paths)
+        arena = make_arena(config.l1.size_bytes)
+        stack.callback(arena.close)
+        store = DiskStore(paths.store, config.l2.size_bytes, config.l2.segment_bytes)
+        stack.callback(store.close)
+        listener = listen(paths.socket)
+        stack.callback(paths.socket.unlink, missing_ok=True)
+        stack.callback(listener.close)
+        _log.info("gliad %s starts at %s", gliad_version(), paths.data_dir)
+        yield Memory(arena, store, config.l1.hot_steps), listener
+        _log.info("gliad ends")
+
+
+async def run_node(config: Config, memory: Memory, listener: socket.socket) -> None:
+    """Serve until told to stop, then write what is dirty."""
+    paths = Paths(config.data_dir)
+    async with trio.open_nursery() as background:
+        background.start_soon(memory.writer.run)
+        background.start_soon(_prefault, memory, config.l1.prefault_bytes)
+        async with trio.open_nursery() as serving:
+            engines = Engines(EngineCommand(config, paths), serving)
+            registry = ModelsRegistry(paths, config.models_dir)
+            parts = Parts(
+                config=config,
+                paths=paths,
+                version=gliad_version(),
+                memory=memory,
+                areas=StagingAreas(config.l1.staging_bytes),
+                registry=registry,
+                engines=engines,
+                broker=Broker(registry, engines, config.api.max_waiting),
+                counters=Counter(),
+                stopping=trio.Event(),
+            )
+            serving.start_soon(Server(parts).run, listener)
+            serving.start_soon(_stop_on_signal, parts.stopping)
+            await parts.stopping.wait()
+            _log.info("stopping")
+            serving.cancel_scope.cancel()
+        with trio.move_on_after(_FLUSH_S) as flushing:
+            await memory.writer.flush_all()
+        if flushing.cancelled_caught or memory.table.dirty_bytes:
+            _log.warning("%d bytes were not written to disk", memory.table.dirty_bytes)
+        background.cancel_scope.cancel()
+
+
+async def _stop_on_signal(stopping: trio.Event) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            stopping.set()
+
+
+async def _prefault(memory: Memory, size_bytes: int) -> None:
+    prefault = memory.arena.prefault
+    await trio.to_thread.run_sync(prefault, size_bytes, abandon_on_cancel=True)
+
+
+def _limit() -> None:
+    """No core dumps (they would hold prompts); as many descriptors as may be had."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_FILES if most == resource.RLIM_INFINITY else min(most, _MAX_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))

@@ -1,0 +1,42 @@
+"""What the calls of the local API work on: the parts of a running node."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+import trio
+
+from daemon.broker import Broker
+from daemon.config import Config
+from daemon.engines import Engines
+from daemon.memory import Memory
+from daemon.models_registry import ModelsRegistry
+from daemon.paths import Paths
+from daemon.staging import StagingAreas
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a node, one of each.
+
+    Attributes:
+        counters: what `status` shows beside the tiers.
+        stopping: set when the node shall end.
+    """
+
+    config: Config
+    paths: Paths
+    version: str
+    memory: Memory
+    areas: StagingAreas
+    registry: ModelsRegistry
+    engines: Engines
+    broker: Broker
+    counters: Counter[str]
+    stopping: trio.Event
+    checking: trio.Lock = field(default_factory=trio.Lock)
+    started_s: float = field(default_factory=time.monotonic)
+    pid: int = field(default_factory=os.getpid)

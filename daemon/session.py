@@ -1,0 +1,182 @@
+"""One connection from its Hello to its end.
+
+Memory calls are answered one after the other, in order; every other call has a task of
+its own. Whatever goes wrong here ends this connection and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import get_args
+
+import trio
+from msgspec import Struct, structs
+
+from daemon import api
+from daemon.broker import Generation
+from daemon.link import EngineLink, FromEngine
+from daemon.memory_calls import MemoryCall, MemoryCalls
+from daemon.parts import Parts
+from daemon.wire import Peer, Wire
+from glia.errors import GliaError, QuotaExceeded, RemoteProtocolError
+from glia.local.messages import (
+    PROTOCOL_VERSION,
+    Attach,
+    Call,
+    Cancel,
+    ClientMessage,
+    Done,
+    Emitted,
+    Failed,
+    Generate,
+    Generated,
+    Hello,
+    Progress,
+    Ready,
+    Shutdown,
+    Welcome,
+)
+
+_MAX_CALLS = 1024
+_MAX_MEMORY_CALLS = 256
+_MEMORY_CALLS = get_args(MemoryCall)
+_CALLS_WITH_TASKS = (Generate, *get_args(api.ApiCall))
+_FROM_ENGINE = get_args(FromEngine)
+_log = logging.getLogger("gliad.session")
+
+
+class Session:
+    """A client or an engine that said Hello."""
+
+    def __init__(self, parts: Parts, wire: Wire, peer: Peer) -> None:
+        self._parts = parts
+        self._wire = wire
+        self._peer = peer
+        self._memory_calls = MemoryCalls(parts.memory, parts.areas)
+        self._to_memory, self._from_reader = trio.open_memory_channel[MemoryCall](_MAX_MEMORY_CALLS)
+        self._generations: dict[int, Generation] = {}
+        self._link: EngineLink | None = None
+        self._num_calls = 0
+        self._scope = trio.CancelScope()
+
+    def welcome(self, hello: Hello) -> None:
+        """Answer the Hello. Raises: RemoteProtocolError for another protocol version."""
+        if hello.protocol != PROTOCOL_VERSION:
+            raise RemoteProtocolError(
+                f"protocol {hello.protocol} is not spoken here, {PROTOCOL_VERSION} is",
+                hint="use the client that came with this gliad",
+            )
+        arena = self._parts.memory.arena
+        welcome = Welcome(
+            id=hello.id,
+            protocol=PROTOCOL_VERSION,
+            version=self._parts.version,
+            pid=self._parts.pid,
+            arena_bytes=arena.size_bytes,
+        )
+        self._wire.post(welcome, arena.fd)
+
+    async def run(self, first: list[ClientMessage]) -> None:
+        """Serve until the other side goes away. Raises: RemoteProtocolError, OSError."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._scope = nursery.cancel_scope
+                nursery.start_soon(self._answer_memory_calls)
+                messages: list[ClientMessage] | None = first
+                while messages is not None:
+                    for message in messages:
+                        await self._take(message, nursery)
+                    messages = await self._wire.receive()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._memory_calls.close()
+            if self._link is not None:
+                self._link.close()
+                self._parts.engines.detach(self._link)
+
+    async def _take(self, message: ClientMessage, nursery: trio.Nursery) -> None:
+        if isinstance(message, _MEMORY_CALLS):
+            await self._to_memory.send(message)
+        elif isinstance(message, _FROM_ENGINE):
+            self._from_engine(message)
+        elif isinstance(message, Cancel):
+            generation = self._generations.get(message.target)
+            if generation is not None:
+                generation.cancel()
+            self._wire.post(Done(message.id))
+        elif isinstance(message, _CALLS_WITH_TASKS):
+            if self._num_calls >= _MAX_CALLS:
+                self._fail(message, QuotaExceeded(f"a client has at most {_MAX_CALLS} calls"))
+                return
+            self._num_calls += 1
+            nursery.start_soon(self._answer, message)
+        else:
+            raise RemoteProtocolError(f"a {type(message).__name__} has no place here")
+
+    async def _answer_memory_calls(self) -> None:
+        async for call in self._from_reader:
+            await self._wire.ready()
+            try:
+                reply, fd = await self._memory_calls.answer(call)
+                if isinstance(call, Attach):
+                    self._attach(call)
+            except GliaError as error:
+                self._fail(call, error)
+            else:
+                self._wire.post(reply, fd)
+                if fd is not None:
+                    await self._wire.drained()
+
+    async def _answer(self, call: Generate | api.ApiCall) -> None:
+        try:
+            if isinstance(call, Generate):
+                reply: Struct = await self._generate(call)
+            else:
+                reply = await api.answer(self._parts, call, self._wire.post)
+            self._wire.post(reply)
+        except GliaError as error:
+            self._fail(call, error)
+        finally:
+            self._num_calls -= 1
+        if isinstance(call, Shutdown):
+            with trio.move_on_after(1.0):
+                await self._wire.drained()
+            self._parts.stopping.set()
+
+    async def _generate(self, call: Generate) -> Generated:
+        if call.id in self._generations:
+            raise RemoteProtocolError(f"call {call.id} is under way already")
+        generation = Generation(call)
+        self._generations[call.id] = generation
+
+        def deliver(event: Progress | Emitted) -> None:
+            try:
+                self._wire.post(structs.replace(event, id=call.id))
+            except GliaError:  # ours is in the engine's task: it must not end the engine
+                self._scope.cancel()
+
+        try:
+            return await self._parts.broker.generate(generation, deliver)
+        finally:
+            del self._generations[call.id]
+
+    def _attach(self, call: Attach) -> None:
+        """An engine that serves a model becomes one that can be asked. Raises: BadRequest."""
+        if call.serves:
+            link = EngineLink(self._wire, call, self._peer.pid)
+            self._parts.engines.attach(link)
+            self._link = link
+
+    def _from_engine(self, message: FromEngine) -> None:
+        if self._link is not None:
+            self._link.on_message(message)
+            if isinstance(message, Ready):
+                self._parts.engines.ready(self._link)
+                self._parts.broker.loaded(self._link)
+        elif isinstance(message, Progress):
+            self._parts.engines.progress(self._peer.pid, message)
+        else:
+            raise RemoteProtocolError(f"a {type(message).__name__} from what serves nothing")
+
+    def _fail(self, call: Call, error: GliaError) -> None:
+        self._wire.post(Failed(call.id, error.code, error.message, error.hint))
