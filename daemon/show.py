@@ -24,8 +24,16 @@ def as_json(value: Any) -> None:
 
 
 def to_json(value: Any) -> Any:
-    """Structs, lists and bytes as what JSON has."""
-    return _hex(msgspec.to_builtins(value, builtin_types=(bytes,)))
+    """Structs, lists and bytes as what JSON has: a struct is an object, bytes are hex."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, msgspec.Struct):
+        return {name: to_json(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, dict):
+        return {key: to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    return value
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -97,13 +105,3 @@ class ProgressLine:
             self._stream.write("\r" + text.ljust(len(self._shown)) + ("" if text else "\r"))
             self._stream.flush()
             self._shown = text
-
-
-def _hex(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, dict):
-        return {key: _hex(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_hex(item) for item in value]
-    return value

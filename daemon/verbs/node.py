@@ -18,6 +18,7 @@ from glia.local.address import socket_path
 from glia.local.messages import StatusReply
 
 _POLL_S = 0.05
+_STATUS_FIELDS = tuple(name for name in StatusReply.__struct_fields__ if name != "id")
 
 
 def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -82,7 +83,7 @@ def _status(args: argparse.Namespace) -> int:
     with Client.connect(args.data_dir) as client:
         status = client.status()
     if args.json:
-        show.as_json(status)
+        show.as_json({name: getattr(status, name) for name in _STATUS_FIELDS})
     else:
         _show_status(status)
     return 0

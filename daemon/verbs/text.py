@@ -38,6 +38,11 @@ def tokenizer_of(model: ModelValue) -> Tokenizer | None:
 
 def need_tokenizer(model: ModelValue) -> Tokenizer:
     """As tokenizer_of. Raises: BadRequest where there is none."""
+    if files_dir(model) is None:
+        raise BadRequest(
+            f"model {model.name!r} was never loaded here, so its tokenizer is not known yet",
+            hint=f"gliad models add {model.name} {model.source} --replace",
+        )
     tokenizer = tokenizer_of(model)
     if tokenizer is None:
         raise BadRequest(

@@ -14,6 +14,7 @@ from glia.model.read import TOKENIZER_BYTES, read_bounded, read_json
 
 GENERATION_CONFIG = "generation_config.json"
 _REPLACEMENT = "\ufffd"
+_CONTEXT_TOKENS = 8
 
 
 class Tokenizer:
@@ -77,25 +78,23 @@ class TextStream:
         """The characters that became whole with these tokens."""
         self._ids.extend(ids)
         text = self._text(self._base)
-        if text.endswith(_REPLACEMENT):
-            return ""
-        return self._give(text)
+        whole = text.rstrip(_REPLACEMENT)
+        new, self._told = whole[self._told :], max(self._told, len(whole))
+        if len(whole) == len(text):
+            self._forget()
+        return new
 
     def finish(self) -> str:
         """What is left, whole or not."""
-        return self._give(self._text(self._base))
+        return self._text(self._base)[self._told :]
 
     def _text(self, base: int) -> str:
         return self._tokenizer.decode(self._ids[base:], skip_special=self._skip_special)
 
-    def _give(self, text: str) -> str:
-        new = text[self._told :]
-        # Decoders look at the token before (spaces): keep some as context, not all,
-        # or a long answer costs the square of its length.
-        base = max(self._base, len(self._ids) - 8)
-        self._told = len(self._text(base))
-        self._base = base
-        return new
+    def _forget(self) -> None:
+        """Keep a few tokens: decoders look at those before, and all would cost a square."""
+        self._base = max(self._base, len(self._ids) - _CONTEXT_TOKENS)
+        self._told = len(self._text(self._base))
 
 
 def eos_ids(model_dir: Path) -> tuple[int, ...]:
