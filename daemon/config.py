@@ -191,7 +191,7 @@ def _root(data_dir: Path, file: Path | None) -> Table:
     try:
         with open(path, "rb") as opened:
             text = opened.read(MAX_FILE_BYTES + 1)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         if file is not None:
             raise ConfigError("no such file", file=str(file), hint=f"ls -l {file}") from None
         text = b""
