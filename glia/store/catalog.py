@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +51,7 @@ from glia.store.sweep import quarantined_in, rows_naming, rows_of_segment, witho
 _INDEX = "index"
 _NEW_INDEX = "index.new"
 _SEGMENTS = "segments"
+_REBUILD_PAUSE_S = 2.0  # after one that failed: questions are misses meanwhile, not rebuilds
 
 
 class Found(NamedTuple):
@@ -74,6 +76,7 @@ class Catalog:
         self.generation = 0
         self.start = Cursor(0, 0)  # where the next group goes: on after a clean stop, else anew
         self._path = path
+        self._no_rebuild_before = 0.0
         self.segments = Segments(path / _SEGMENTS)
         self.index, self.state = self._open_index()
         self._writes_refused = False
@@ -88,21 +91,17 @@ class Catalog:
     def _open_index(self) -> tuple[Index, State]:
         path = self._path / _INDEX
         shutil.rmtree(self._path / _NEW_INDEX, ignore_errors=True)
-        index = None
-        try:
-            index = Index(path)
-            value = index.get(STATE)
-            state = decode_state(value) if value is not None else None
-            if state is not None:
+        # Without CURRENT LevelDB would begin anew, with what it finds in its logs.
+        if (path / "CURRENT").is_file():
+            try:
+                index = Index(path)
+            except IndexDamaged:
+                index = None
+            state = _state_of(index) if index is not None else None
+            if index is not None and state is not None:
                 return index, state
-        except IndexDamaged:
-            state = None
-        except BaseException:
             if index is not None:
                 index.close()
-            raise
-        if index is not None:
-            index.close()
         state = rebuild(self._path / _NEW_INDEX, self.segments, {}, 1)
         shutil.rmtree(path, ignore_errors=True)
         os.rename(self._path / _NEW_INDEX, path)
@@ -224,11 +223,13 @@ class Catalog:
             index_bytes=state.index_bytes + num_fresh_bytes,
         )
         ends = {group.segment: group.offset + group.size for group in plan.groups}
-        uses = self.segments.uses()
-        tick = max(uses.values(), default=0)
         healed = self.bad.keys() & plan.fresh.keys()
         names += [(quarantine_key(block_id), None) for block_id in healed]
-        names += [(use_key(n), encode_use(tick + 1)) for n in ends if n not in uses]
+        # A new segment's own use follows with the next batch; here its row says: it is indexed.
+        names += [(use_key(n), encode_use(0)) for n in ends if not self.segments.is_live(n)]
+        names += [
+            (use_key(n), encode_use(tick)) for n, tick in self.segments.take_changed().items()
+        ]
         self._write([*names, (STATE, state.encode())])
         self.state = state
         for number, size in ends.items():
@@ -340,12 +341,16 @@ class Catalog:
         with self.lock:
             if self.generation != seen:
                 return
+            if time.monotonic() < self._no_rebuild_before:
+                raise StoreBroken("the index is damaged, and could not be built again")
+            self._no_rebuild_before = time.monotonic() + _REBUILD_PAUSE_S
             new = self._path / _NEW_INDEX
             try:
                 state = rebuild(new, self.segments, self.bad, self.state.next_segment)
                 self.index.replace(new)
             except OSError as error:
                 raise StoreBroken(f"the index cannot be built again: {error}") from error
+            self._no_rebuild_before = 0.0
             self.state = state
             self.generation += 1
             self._writes_refused = False
@@ -358,12 +363,28 @@ class Catalog:
     def close(self, end: Cursor) -> None:
         """Write down last uses and that all is well; release."""
         try:
-            uses = [(use_key(n), encode_use(tick)) for n, tick in self.segments.uses().items()]
+            changed = self.segments.take_changed().items()
+            uses = [(use_key(number), encode_use(tick)) for number, tick in changed]
             clean = self.state.segment == end.segment and self.state.offset == end.offset
             state = replace(self.state, clean=clean)
             self.index.write([*uses, (STATE, state.encode())], sync=True)
         finally:
             self.index.close()
+
+
+def _state_of(index: Index) -> State | None:
+    """The state row of an index just opened; None where there is none to be had.
+
+    Raises: StoreVersion; the index is closed, then.
+    """
+    try:
+        value = index.get(STATE)
+        return decode_state(value) if value is not None else None
+    except IndexDamaged:
+        return None
+    except BaseException:
+        index.close()
+        raise
 
 
 def _spans(runs: Sequence[Run], lengths: Sequence[int]) -> list[tuple[int, int, int]]:

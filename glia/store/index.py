@@ -5,6 +5,7 @@ Readers share the handle; closing, reopening and replacing it wait for them.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -19,6 +20,7 @@ from glia.errors import StoreBroken, StoreFull, StoreLocked
 
 WRITE_BUFFER_BYTES = 8 * 1024 * 1024
 BLOOM_BITS = 10
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Change = tuple[bytes, bytes | None]  # (key, value); None deletes
 
@@ -149,7 +151,7 @@ def _open(path: Path) -> Any:
 
 def _named(error: Exception) -> StoreBroken | StoreFull | StoreLocked:
     text = str(error)
-    if "No space left" in text or "quota" in text:
+    if any(os.strerror(number) in text for number in NO_SPACE):
         return StoreFull("the disk is full", hint="free disk space; the store goes on by itself")
     if "already held" in text or "/LOCK" in text:
         return StoreLocked("another process has the index open", hint="gliad stop")

@@ -61,7 +61,11 @@ class MemoryStore:
         if len(window_ids) != len(into):
             raise ValueError(f"{len(window_ids)} windows, {len(into)} buffers")
         with self._opened():
-            answers = [self._load(name, view) for name, view in zip(window_ids, into, strict=True)]
+            whole = [self._is_whole(name) for name in window_ids]
+            answers = [
+                here and self._load(name, view)
+                for here, name, view in zip(whole, window_ids, into, strict=True)
+            ]
             self._num_hits += sum(answers)
             self._num_misses += len(answers) - sum(answers)
             return answers
@@ -140,11 +144,9 @@ class MemoryStore:
         return False
 
     def _load(self, window_id: WindowId, into: memoryview) -> bool:
-        if not self._is_whole(window_id):
-            return False
         self._windows.move_to_end(window_id)
         names = self._windows[window_id].record.blocks
-        good = [self._is_good(name) for name in names if name in self._blocks]  # all of them
+        good = [name in self._blocks and self._is_good(name) for name in names]  # all of them
         if not all(good):
             return False
         particles = [self._blocks[name] for name in names]

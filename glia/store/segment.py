@@ -44,6 +44,7 @@ class Segments:
         self._lock = threading.Lock()
         self._sizes: dict[int, int] = {}
         self._uses: dict[int, int] = {}
+        self._changed: set[int] = set()
         self._tick = 0
 
     def file(self, number: int) -> Path:
@@ -65,6 +66,8 @@ class Segments:
             self._tick = max(self._tick + 1, tick or 0)
             self._sizes[number] = size
             self._uses[number] = self._tick if tick is None else tick
+            if tick is None:
+                self._changed.add(number)
 
     def forget(self, number: int) -> None:
         """Not live any more: locations in it are misses from now on."""
@@ -86,16 +89,19 @@ class Segments:
             for number in numbers & self._sizes.keys():
                 self._tick += 1
                 self._uses[number] = self._tick
+                self._changed.add(number)
 
     def uses(self) -> dict[int, int]:
         """Last use of each live segment."""
         with self._lock:
             return dict(self._uses)
 
-    def least_used(self) -> int | None:
-        """The live segment that was not used for longest."""
-        uses = self.uses()
-        return min(uses, key=uses.__getitem__) if uses else None
+    def take_changed(self) -> dict[int, int]:
+        """Last uses that nobody has taken yet: to be written down with the next batch."""
+        with self._lock:
+            changed = {number: self._uses[number] for number in self._changed & self._uses.keys()}
+            self._changed.clear()
+        return changed
 
     @property
     def num_bytes(self) -> int:

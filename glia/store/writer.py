@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -13,11 +12,10 @@ from glia.store.base import SealedWindow
 from glia.store.catalog import Catalog
 from glia.store.commit import Ticket
 from glia.store.group import SEGMENT_HEAD_BYTES
-from glia.store.index import IndexDamaged
+from glia.store.index import NO_SPACE, IndexDamaged
 from glia.store.plan import Cursor, Plan, plan_put
 from glia.store.segment import Appender
 
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SEGMENTS_PER_CAP = 8  # evicting one segment should not empty a small store
 
 _T = TypeVar("_T")
@@ -117,7 +115,7 @@ class Writer:
             self._catalog.commit(plan, plan.end)
         except OSError as error:
             self._undo(before, plan)
-            if error.errno in _NO_SPACE:
+            if error.errno in NO_SPACE:
                 raise StoreFull(
                     "the disk is full", hint="free disk space; the store goes on by itself"
                 ) from error
