@@ -17,7 +17,7 @@ from glia.graph.ids import (
     genesis_window,
 )
 from glia.graph.profile import KvScheme, LayerShape, PositionMode, Profile
-from glia.graph.window import MAX_CLASS_BYTES, WindowRecord
+from glia.graph.window import MAX_CLASS_BYTES, WindowRecord, is_numerics_class
 from glia.local.messages import Attach
 
 
@@ -83,6 +83,6 @@ def bind(call: Attach) -> Binding:
         )
     except (ValueError, ManifestError) as error:
         raise BadRequest(f"not a profile: {error}") from error
-    if not 1 <= len(call.numerics_class.encode()) <= MAX_CLASS_BYTES:
-        raise BadRequest(f"a numerics class is 1 to {MAX_CLASS_BYTES} bytes of UTF-8")
+    if not is_numerics_class(call.numerics_class.encode()):
+        raise BadRequest(f"a numerics class is 1 to {MAX_CLASS_BYTES} characters of ASCII")
     return Binding(ModelId(call.model_id), profile, call.numerics_class)
