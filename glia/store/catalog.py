@@ -8,7 +8,6 @@ until BLAKE3 has been compared, so a wrong row can cost a miss, never wrong byte
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
 from collections.abc import Collection, Sequence
@@ -19,8 +18,9 @@ from typing import NamedTuple
 from glia.errors import IntegrityError, StoreBroken, StoreFull
 from glia.graph.ids import BlockId, PrefixKey, WindowId
 from glia.graph.window import WindowRecord, parse_window
-from glia.store.index import WRITE_BUFFER_BYTES, Change, Index, IndexDamaged
-from glia.store.plan import Cursor, Plan
+from glia.store.index import WRITE_BUFFER_BYTES, Change, IndexDamaged
+from glia.store.opening import NEW_INDEX, open_index
+from glia.store.plan import Cursor, Plan, num_bytes_of
 from glia.store.recover import adopt_tail, counted, rebuild
 from glia.store.schema import (
     PREFIX,
@@ -29,8 +29,7 @@ from glia.store.schema import (
     USE,
     WINDOW,
     Location,
-    Run,
-    State,
+    Span,
     WindowRow,
     block_key,
     decode_location,
@@ -42,24 +41,23 @@ from glia.store.schema import (
     prefix_key_of,
     quarantine_key,
     runs_of,
+    spans_of,
     use_key,
     window_key,
 )
 from glia.store.segment import Segments
 from glia.store.sweep import quarantined_in, rows_naming, rows_of_segment, without
 
-_INDEX = "index"
-_NEW_INDEX = "index.new"
 _SEGMENTS = "segments"
 _REBUILD_PAUSE_S = 2.0  # after one that failed: questions are misses meanwhile, not rebuilds
 
 
 class Found(NamedTuple):
-    """A whole window: verified record, particle lengths, spans (segment, offset, bytes)."""
+    """A whole window: verified record, particle lengths, what to read."""
 
     record: WindowRecord
     lengths: Sequence[int]
-    spans: Sequence[tuple[int, int, int]]
+    spans: Sequence[Span]
 
 
 class Catalog:
@@ -78,7 +76,7 @@ class Catalog:
         self._path = path
         self._no_rebuild_before = 0.0
         self.segments = Segments(path / _SEGMENTS)
-        self.index, self.state = self._open_index()
+        self.index, self.state = open_index(path, self.segments)
         self._writes_refused = False
         try:
             self._settle()
@@ -87,25 +85,6 @@ class Catalog:
             raise
 
     # -- opening ---------------------------------------------------------------
-
-    def _open_index(self) -> tuple[Index, State]:
-        path = self._path / _INDEX
-        shutil.rmtree(self._path / _NEW_INDEX, ignore_errors=True)
-        # Without CURRENT LevelDB would begin anew, with what it finds in its logs.
-        if (path / "CURRENT").is_file():
-            try:
-                index = Index(path)
-            except IndexDamaged:
-                index = None
-            state = _state_of(index) if index is not None else None
-            if index is not None and state is not None:
-                return index, state
-            if index is not None:
-                index.close()
-        state = rebuild(self._path / _NEW_INDEX, self.segments, {}, 1)
-        shutil.rmtree(path, ignore_errors=True)
-        os.rename(self._path / _NEW_INDEX, path)
-        return Index(path), state
 
     def _settle(self) -> None:
         """Make index and segment files agree."""
@@ -192,13 +171,13 @@ class Catalog:
     def _placed(self, record: WindowRecord, row: WindowRow) -> Found | None:
         live = all(self.segments.is_live(run.segment) for run in row.runs)
         if live and (not self.bad or self.bad.keys().isdisjoint(record.blocks)):
-            return Found(record, row.lengths, _spans(row.runs, row.lengths))
+            return Found(record, row.lengths, spans_of(row.runs, row.lengths))
         places = self.blocks(record.blocks)
         known = [where for where in places if where is not None]
         if len(known) < len(places):
             return None
         lengths = tuple(where.length for where in known)
-        return Found(record, lengths, _spans(runs_of(known), lengths))
+        return Found(record, lengths, spans_of(runs_of(known), lengths))
 
     # -- changes ---------------------------------------------------------------
 
@@ -207,26 +186,21 @@ class Catalog:
 
         Raises: IndexDamaged, StoreFull, StoreBroken: nothing is named, then.
         """
-        names: list[Change] = [*plan.rows]
-        known = [(key, value) for key, value in names if key[:1] in (WINDOW, PREFIX)]
-        state = counted(self.index, self.state, known)
-        num_fresh = len(plan.rows) - len(known)
-        num_fresh_bytes = sum(len(k) + len(v) for k, v in plan.rows) - sum(
-            len(k) + len(v or b"") for k, v in known
-        )
+        state = counted(self.index, self.state, plan.window_rows)
         state = replace(
             state,
             segment=end.segment,
             offset=end.offset,
             next_segment=max(state.next_segment, end.segment + 1),
-            num_blocks=state.num_blocks + num_fresh,
-            index_bytes=state.index_bytes + num_fresh_bytes,
+            num_blocks=state.num_blocks + len(plan.block_rows),
+            index_bytes=state.index_bytes + num_bytes_of(plan.block_rows),
         )
         ends = {group.segment: group.offset + group.size for group in plan.groups}
         healed = self.bad.keys() & plan.fresh.keys()
+        names: list[Change] = [*plan.block_rows, *plan.window_rows]
         names += [(quarantine_key(block_id), None) for block_id in healed]
-        # A new segment's own use follows with the next batch; here its row says: it is indexed.
-        names += [(use_key(n), encode_use(0)) for n in ends if not self.segments.is_live(n)]
+        fresh = [number for number in ends if not self.segments.is_live(number)]
+        names += [(use_key(number), encode_use(self.segments.tick + 1)) for number in fresh]
         names += [
             (use_key(n), encode_use(tick)) for n, tick in self.segments.take_changed().items()
         ]
@@ -344,7 +318,7 @@ class Catalog:
             if time.monotonic() < self._no_rebuild_before:
                 raise StoreBroken("the index is damaged, and could not be built again")
             self._no_rebuild_before = time.monotonic() + _REBUILD_PAUSE_S
-            new = self._path / _NEW_INDEX
+            new = self._path / NEW_INDEX
             try:
                 state = rebuild(new, self.segments, self.bad, self.state.next_segment)
                 self.index.replace(new)
@@ -370,29 +344,3 @@ class Catalog:
             self.index.write([*uses, (STATE, state.encode())], sync=True)
         finally:
             self.index.close()
-
-
-def _state_of(index: Index) -> State | None:
-    """The state row of an index just opened; None where there is none to be had.
-
-    Raises: StoreVersion; the index is closed, then.
-    """
-    try:
-        value = index.get(STATE)
-        return decode_state(value) if value is not None else None
-    except IndexDamaged:
-        return None
-    except BaseException:
-        index.close()
-        raise
-
-
-def _spans(runs: Sequence[Run], lengths: Sequence[int]) -> list[tuple[int, int, int]]:
-    if len(runs) == 1:
-        return [(runs[0].segment, runs[0].offset, sum(lengths))]
-    spans = []
-    at = 0
-    for run in runs:
-        spans.append((run.segment, run.offset, sum(lengths[at : at + run.num])))
-        at += run.num
-    return spans

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from glia.graph.ids import ID_BYTES, BlockId
 from glia.store.index import Index
 from glia.store.reading import Wanted
-from glia.store.schema import BLOCK, decode_location, name_at_end
+from glia.store.schema import BLOCK, Span, decode_location, name_at_end
 
 _ENTRY = struct.Struct(f">QI{ID_BYTES}s")  # big-endian: sorting the bytes sorts by offset
 _BATCH_BYTES = 8 * 1024 * 1024
@@ -45,7 +45,7 @@ def batches(packed: Blocks) -> Iterator[list[Wanted]]:
             if length > len(buffer):
                 buffer = bytearray(length)
             view = memoryview(buffer)[at : at + length]
-            wanted.append(Wanted([BlockId(name)], [length], [(segment, offset, length)], view))
+            wanted.append(Wanted([BlockId(name)], [length], [Span(segment, offset, length)], view))
             at += length
         if wanted:
             yield wanted

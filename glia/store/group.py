@@ -66,18 +66,14 @@ def encode_segment_head(number: int) -> bytes:
     return fixed.ljust(SEGMENT_HEAD_BYTES - _CHECK_BYTES, b"\0") + _check(fixed)
 
 
-def segment_head_fits(data: bytes, number: int) -> bool:
-    """Whether a file begins as segment `number` does. Raises: StoreVersion where it is newer."""
-    if len(data) < SEGMENT_HEAD_BYTES:
-        return False
+def check_segment_head(data: bytes) -> None:
+    """Raises: StoreVersion where a newer version wrote the segment.
+
+    A damaged head is no matter: every group carries a check of its own.
+    """
     fixed = data[: _SEGMENT.size]
-    if data[SEGMENT_HEAD_BYTES - _CHECK_BYTES : SEGMENT_HEAD_BYTES] != _check(fixed):
-        return False
-    magic, version, _reserved, found = _SEGMENT.unpack(fixed)
-    if magic != _SEGMENT_MAGIC:
-        return False
-    check_version(version)
-    return bool(found == number)
+    if data[SEGMENT_HEAD_BYTES - _CHECK_BYTES : SEGMENT_HEAD_BYTES] == _check(fixed):
+        check_version(_SEGMENT.unpack(fixed)[1])
 
 
 def encode_head(

@@ -30,6 +30,9 @@ _PAYLOAD_LENGTH = struct.Struct("<I")
 _PAYLOAD_LENGTH_AT = 16  # in a block's header, spec/3-block.md
 
 
+Row = tuple[bytes, bytes]
+
+
 class Cursor(NamedTuple):
     """Where the next group goes: `offset` 0 means that the segment does not exist yet."""
 
@@ -53,17 +56,18 @@ class Plan:
 
     end: Cursor
     groups: list[Placed] = field(default_factory=list)
-    rows: list[tuple[bytes, bytes]] = field(default_factory=list)
+    block_rows: list[Row] = field(default_factory=list)
+    window_rows: list[Row] = field(default_factory=list)
     fresh: dict[BlockId, Location] = field(default_factory=dict)
     windows: set[WindowId] = field(default_factory=set)
     shared_segments: set[int] = field(default_factory=set)
     num_segment_bytes: int = 0
-    num_index_bytes: int = 0
 
     @property
     def num_bytes(self) -> int:
         """Segment and index bytes together: what the cap has to hold."""
-        return self.num_segment_bytes + self.num_index_bytes
+        rows = num_bytes_of(self.block_rows) + num_bytes_of(self.window_rows)
+        return self.num_segment_bytes + rows
 
 
 Known = Callable[[Sequence[BlockId]], list[Location | None]]
@@ -147,8 +151,7 @@ def _place(plan: Plan, window: SealedWindow, known: Known, segment_bytes: int) -
     _name(
         plan, window, at, [w or plan.fresh[b] for w, b in zip(places, record.blocks, strict=True)]
     )
-    for block_id in fresh:
-        _add_row(plan, block_key(block_id), plan.fresh[block_id].encode())
+    plan.block_rows += [(block_key(name), plan.fresh[name].encode()) for name in fresh]
 
 
 def _advance(plan: Plan, size: int, segment_bytes: int) -> Cursor:
@@ -175,10 +178,11 @@ def _name(plan: Plan, window: SealedWindow, at: Cursor, places: Sequence[Locatio
         lengths=tuple(where.length for where in places),
         encoding=record.encoding,
     )
-    _add_row(plan, window_key(record.window_id), row.encode())
-    _add_row(plan, prefix_key_of(window.prefix_key, record.window_id), b"")
+    name = record.window_id
+    plan.window_rows.append((window_key(name), row.encode()))
+    plan.window_rows.append((prefix_key_of(window.prefix_key, name), b""))
 
 
-def _add_row(plan: Plan, key: bytes, value: bytes) -> None:
-    plan.rows.append((key, value))
-    plan.num_index_bytes += len(key) + len(value)
+def num_bytes_of(rows: Sequence[Row]) -> int:
+    """Keys and values."""
+    return sum(len(key) + len(value) for key, value in rows)

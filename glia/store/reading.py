@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from blake3 import blake3
 
 from glia.graph.ids import BlockId
-from glia.store.schema import Location
+from glia.store.schema import Location, Span
 from glia.store.segment import Segments, read_into
 
 _MAX_GAP_BYTES = 64 * 1024  # a group's head lies between two windows: read over it
@@ -27,7 +27,7 @@ class Wanted:
 
     blocks: Sequence[BlockId]
     lengths: Sequence[int]
-    spans: Sequence[tuple[int, int, int]]  # (segment, offset, num bytes), in record order
+    spans: Sequence[Span]  # in record order
     into: memoryview
 
 

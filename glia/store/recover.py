@@ -8,7 +8,7 @@ before they are named, blocks of a whole rebuild when they are first read.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from glia.graph.ids import BlockId
@@ -93,7 +93,7 @@ def _adopt(
     with segments.reading(number) as fd:
         if fd is None:
             return state, end
-        for offset, group in read_groups(fd, number, start, size):
+        for offset, group in read_groups(fd, start, size):
             if offset != max(end, SEGMENT_HEAD_BYTES):
                 break
             if not _is_verified(segments, group, number, offset):
@@ -117,7 +117,7 @@ def _adopt_all(
     with segments.reading(number) as fd:
         if fd is None:
             return state, end
-        for offset, group in read_groups(fd, number, 0, size):
+        for offset, group in read_groups(fd, 0, size):
             changes = rows_of(index, group, number, offset, bad)
             state = counted(index, state, changes)
             index.write(changes, sync=False)
@@ -157,7 +157,7 @@ def rows_of(
     return changes
 
 
-def counted(index: Index, state: State, changes: list[Change]) -> State:
+def counted(index: Index, state: State, changes: Sequence[Change]) -> State:
     """The state after changes that only add or overwrite rows."""
     windows, blocks, num_bytes = state.num_windows, state.num_blocks, state.index_bytes
     for key, value in changes:

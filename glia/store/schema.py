@@ -34,7 +34,7 @@ NOWHERE = 0  # no segment has this number
 _LOCATION = struct.Struct("<IQI")
 _USE_KEY = struct.Struct(">I")
 _USE = struct.Struct("<Q")
-_STATE = struct.Struct("<IIQIQQQ")
+_STATE = struct.Struct("<HHIQIQQQ")
 _WINDOW = struct.Struct("<IQHHI32s")
 _RUN = struct.Struct("<IQH")
 
@@ -57,6 +57,14 @@ class Run(NamedTuple):
     segment: int
     offset: int
     num: int
+
+
+class Span(NamedTuple):
+    """Bytes of a segment."""
+
+    segment: int
+    offset: int
+    num_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +115,8 @@ class State:
     def encode(self) -> bytes:
         """The row's bytes."""
         return _STATE.pack(
-            FORMAT_VERSION | (self.clean << 31),
+            FORMAT_VERSION,
+            self.clean,
             self.segment,
             self.offset,
             self.next_segment,
@@ -121,9 +130,9 @@ def decode_state(value: bytes) -> State | None:
     """The state, or None where the row cannot be one. Raises: StoreVersion."""
     if len(value) != _STATE.size:
         return None
-    first, segment, offset, next_segment, windows, blocks, index_bytes = _STATE.unpack(value)
-    check_version(first & 0x7FFFFFFF)
-    return State(segment, offset, next_segment, windows, blocks, index_bytes, bool(first >> 31))
+    version, clean, segment, offset, next_segment, windows, blocks, size = _STATE.unpack(value)
+    check_version(version)
+    return State(segment, offset, next_segment, windows, blocks, size, bool(clean))
 
 
 def decode_location(value: bytes) -> Location | None:
@@ -158,6 +167,18 @@ def runs_of(locations: Sequence[Location]) -> tuple[Run, ...]:
             runs.append(Run(where.segment, where.offset, 1))
         end = (where.segment, where.offset + where.length)
     return tuple(runs)
+
+
+def spans_of(runs: Sequence[Run], lengths: Sequence[int]) -> list[Span]:
+    """Runs as what is to be read."""
+    if len(runs) == 1:
+        return [Span(runs[0].segment, runs[0].offset, sum(lengths))]
+    spans = []
+    at = 0
+    for run in runs:
+        spans.append(Span(run.segment, run.offset, sum(lengths[at : at + run.num])))
+        at += run.num
+    return spans
 
 
 def block_key(block_id: BlockId) -> bytes:

@@ -1,10 +1,4 @@
-"""Segment files: appended to by one writer, read by many, removed whole.
-
-`Segments` is the directory: which segments are live, how long, when last used.
-`Appender` is the end of the newest one. A segment that a crash may have touched
-is never appended to again: what an index that outlived its bytes names would
-otherwise be other bytes later.
-"""
+"""Segment files, from the outside: which are live, how long, when last used; reading them."""
 
 from __future__ import annotations
 
@@ -15,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from glia.errors import StoreBroken
-from glia.store.base import Buffer
 from glia.store.group import (
     ALIGN,
     GROUP_HEAD_BYTES,
@@ -23,15 +16,13 @@ from glia.store.group import (
     MAX_HEAD_BYTES,
     SEGMENT_HEAD_BYTES,
     Group,
-    encode_segment_head,
+    check_segment_head,
     head_length,
     parse_head,
-    segment_head_fits,
 )
-from glia.store.plan import Cursor, Placed
 
 _SUFFIX = ".seg"
-_MAX_PIECES = 1024  # IOV_MAX
+MAX_PIECES = 1024  # IOV_MAX
 _SEARCH_BYTES = 1024 * 1024
 
 
@@ -96,6 +87,11 @@ class Segments:
         with self._lock:
             return dict(self._uses)
 
+    @property
+    def tick(self) -> int:
+        """The last use of any segment."""
+        return self._tick
+
     def take_changed(self) -> dict[int, int]:
         """Last uses that nobody has taken yet: to be written down with the next batch."""
         with self._lock:
@@ -139,93 +135,12 @@ class Segments:
             os.close(fd)
 
 
-class Appender:
-    """The end of the newest segment. One thread at a time."""
-
-    def __init__(self, segments: Segments, cursor: Cursor) -> None:
-        """Args: cursor: where to go on; offset 0 where that segment is still to be made."""
-        self._segments = segments
-        self._fd = -1
-        self.cursor = cursor
-        if cursor.offset:
-            self._fd = os.open(segments.file(cursor.segment), os.O_WRONLY | os.O_CLOEXEC)
-            os.lseek(self._fd, cursor.offset, os.SEEK_SET)
-
-    def append(self, groups: Sequence[Placed]) -> None:
-        """Write groups where they were placed, and return when they are durable.
-
-        Raises: OSError; then `rewind`.
-        """
-        pieces: list[Buffer] = []
-        for group in groups:
-            if group.segment != self.cursor.segment or self._fd < 0:
-                self._flush(pieces)
-                self._begin(group.segment)
-            pieces.extend(group.pieces)
-            self.cursor = Cursor(group.segment, group.offset + group.size)
-        self._flush(pieces)
-        if groups:
-            os.fdatasync(self._fd)
-
-    def rewind(self, to: Cursor, following: int) -> None:
-        """Give up what was written after `to`, and go on in the new segment `following`.
-
-        The old segment is cut where `to` is, as far as the file system lets us.
-        """
-        self.close()
-        for number in self._segments.on_disk():
-            if number > to.segment or (number == to.segment and not to.offset):
-                self._segments.file(number).unlink(missing_ok=True)
-            elif number == to.segment:
-                cut(self._segments.file(number), to.offset)
-        self.cursor = Cursor(following, 0)
-
-    def leave(self, number: int) -> None:
-        """Go on in the new segment `number`."""
-        self.close()
-        self.cursor = Cursor(number, 0)
-
-    def close(self) -> None:
-        """Release the file; idempotent."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def _begin(self, number: int) -> None:
-        if self._fd >= 0:
-            os.fdatasync(self._fd)
-            self.close()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._fd = os.open(self._segments.file(number), flags, 0o600)
-        write_all(self._fd, [encode_segment_head(number)])
-        self._segments.sync_directory()
-
-    def _flush(self, pieces: list[Buffer]) -> None:
-        if pieces:
-            write_all(self._fd, pieces)
-            pieces.clear()
-
-
-def write_all(fd: int, pieces: Sequence[Buffer]) -> None:
-    """Write buffers one after the other without joining them. Raises: OSError."""
-    left = [memoryview(piece).cast("B") for piece in pieces if len(piece)]
-    while left:
-        num = os.writev(fd, left[:_MAX_PIECES])
-        done = 0
-        while done < len(left) and num >= left[done].nbytes:
-            num -= left[done].nbytes
-            done += 1
-        del left[:done]
-        if num:
-            left[0] = left[0][num:]
-
-
 def read_into(fd: int, buffers: Sequence[memoryview], offset: int) -> bool:
     """Fill buffers from a file, one after the other; False where the file ends or fails before."""
     left = list(buffers)
     try:
         while left:
-            num = os.preadv(fd, left[:_MAX_PIECES], offset)
+            num = os.preadv(fd, left[:MAX_PIECES], offset)
             if not num:
                 return False
             offset += num
@@ -250,15 +165,13 @@ def cut(file: Path, size: int) -> None:
         return
 
 
-def read_groups(fd: int, number: int, offset: int, size: int) -> Iterator[tuple[int, Group]]:
+def read_groups(fd: int, offset: int, size: int) -> Iterator[tuple[int, Group]]:
     """The groups of a segment from `offset` to `size`: (offset, head).
 
     Where a head is damaged, goes on at the next one that is not.
     Raises: StoreBroken where reading fails, StoreVersion.
     """
-    # A damaged segment head loses nothing (heads of groups carry checks of their own),
-    # but a newer version is refused here.
-    segment_head_fits(_pread(fd, SEGMENT_HEAD_BYTES, 0), number)
+    check_segment_head(_pread(fd, SEGMENT_HEAD_BYTES, 0))
     offset = max(offset, SEGMENT_HEAD_BYTES)
     while offset < size:
         group = _group_at(fd, offset)

@@ -35,7 +35,7 @@ def rows_of_segment(index: Index, segments: Segments, number: int, size: int) ->
     with segments.reading(number) as fd:
         if fd is None:
             return None
-        for offset, group in read_groups(fd, number, 0, size):
+        for offset, group in read_groups(fd, 0, size):
             if offset != end:
                 return None
             end = offset + group.size

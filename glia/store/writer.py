@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from glia.errors import StoreBroken, StoreFull
 from glia.graph.ids import WindowId
+from glia.store.append import Appender
 from glia.store.base import SealedWindow
 from glia.store.catalog import Catalog
 from glia.store.commit import Ticket
 from glia.store.group import SEGMENT_HEAD_BYTES
 from glia.store.index import NO_SPACE, IndexDamaged
 from glia.store.plan import Cursor, Plan, plan_put
-from glia.store.segment import Appender
 
 _SEGMENTS_PER_CAP = 8  # evicting one segment should not empty a small store
 
