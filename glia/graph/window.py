@@ -104,7 +104,7 @@ def parse_window(data: bytes | memoryview, expected: WindowId | None = None) -> 
 
 def is_numerics_class(name: bytes) -> bool:
     """Whether a class can stand in a record: 1 to 256 bytes of printable ASCII."""
-    return 1 <= len(name) <= MAX_CLASS_BYTES and all(0x20 <= byte <= 0x7E for byte in name)
+    return 1 <= len(name) <= MAX_CLASS_BYTES and name.isascii() and name.decode().isprintable()
 
 
 def _fits(

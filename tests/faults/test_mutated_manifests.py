@@ -1,0 +1,60 @@
+"""F33, manifests: 2,000 mutated ones; nothing runs, nothing but a ManifestError, none over 1 s."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+import tracemalloc
+
+import pytest
+
+from glia.errors import ManifestError
+from glia.graph.manifest import Manifest, format_manifest, parse_manifest
+from glia.graph.profile import KvScheme, PositionMode
+
+GOOD = format_manifest(
+    Manifest("model.gguf", "float16", ("a", "b"), 64, KvScheme.F32, PositionMode.ABSOLUTE)
+).encode()
+PIECES = (
+    b"[", b"]]", b"{", b"}", b"=", b".", b",", b'"', b"'", b'"""', b"'''", b"\\", b"#", b"\n", b"\x00",
+    b"\xff", b"9" * 400, b"a." * 200, b"[" * 200, b"!!python/object/apply:os.system ['x']",
+    b"cos\nsystem\n(S'x'\ntR.", b"__import__('os').system('x')", b"${x}", b"$(x)",
+)  # fmt: skip
+
+
+def mutated(rng: random.Random) -> bytes:
+    out = bytearray(GOOD)
+    for _ in range(rng.randint(1, 6)):
+        at, gone = rng.randrange(len(out) + 1), rng.randrange(12)
+        piece = rng.choice(PIECES) if rng.random() < 0.7 else rng.randbytes(rng.randrange(8))
+        out[at : at + gone] = piece
+    return bytes(out)
+
+
+@pytest.mark.fault("F33")
+def test_mutated_manifests_are_read_or_refused() -> None:
+    rng = random.Random(33)
+    texts = [mutated(rng) for _ in range(2_000)]
+    events: list[str] = []
+    sys.addaudithook(lambda name, _: events.append(name) if armed else None)
+    num_refused, slowest = 0, 0.0
+    armed = True
+    tracemalloc.start()
+    for text in texts:
+        start = time.perf_counter()
+        try:
+            parse_manifest(text, "a.model")
+        except ManifestError:
+            num_refused += 1
+        slowest = max(slowest, time.perf_counter() - start)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    armed = False
+    print(f"slowest {slowest * 1e3:.1f} ms 1000 ms, {peak / 2**20:.2f} MiB 64 MiB")
+    assert not {
+        name for name in events if name in {"exec", "compile", "import", "open", "os.system"}
+    }
+    assert slowest <= 1.0
+    assert peak < 64 * 2**20
+    assert 1_000 < num_refused < 2_000  # some mutations are harmless
