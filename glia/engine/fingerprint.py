@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from glia.engine.linear import ROWS
 from glia.graph.profile import KvScheme
 from glia.kv.attention import SCHEDULE
 
@@ -41,7 +42,7 @@ def numerics_class(
 ) -> str:
     """native:<schedule>,<torch>,<hardware>,<linear layers>,<dtype>,<storage>."""
     fields = [
-        SCHEDULE,
+        f"{SCHEDULE}.linear{ROWS}",
         f"torch{torch.__version__}",
         _cpu() if device.type == "cpu" else _gpu(device),
         "packed" if is_packed else "plain",

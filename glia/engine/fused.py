@@ -1,6 +1,6 @@
 """The fast path: Llama-class models with fused, packed linear layers.
 
-    T new tokens, rows = max(T, 2), H query heads, G kv heads, D head_dim, E hidden size
+    T new tokens, H query heads, G kv heads, D head_dim, E hidden size
 
 Gives the bytes of the general path: the same operations in the same order, q, k and v
 in one product and gate and up in another (measured: a column's bits do not depend on
@@ -16,7 +16,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from glia.engine.families import FUSED
-from glia.engine.linear import RowLinear
+from glia.engine.linear import RowLinear, pad_rows
 from glia.kv.attention import PooledAttention
 
 _silu = nn.functional.silu
@@ -79,14 +79,15 @@ class FusedForward:
         return all(linear.is_packed for linear in linears)
 
     def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
-        rows = tokens.expand(2) if tokens.shape[0] == 1 else tokens
-        hidden = nn.functional.embedding(rows, self._embedding)
+        num_tokens = tokens.shape[0]
+        hidden = nn.functional.embedding(pad_rows(tokens), self._embedding)
         for index, layer in enumerate(self._layers):
-            hidden = hidden + layer.out(self._attend(index, layer, hidden, tokens.shape[0]))
+            hidden = hidden + layer.out(self._attend(index, layer, hidden, num_tokens))
             both = layer.gate_up(layer.post_norm(hidden))
             gate, up = both.chunk(2, -1)
             hidden = hidden + layer.down(_silu(gate) * up)
-        logits: torch.Tensor = self._head(self._norm(hidden[-1:]))[0]
+        last = self._norm(hidden[num_tokens - 1 : num_tokens])
+        logits: torch.Tensor = self._head(last)[0]
         return logits
 
     def _attend(
@@ -98,8 +99,7 @@ class FusedForward:
             num_q, num_kv = self._num_q, self._num_kv
             q, k, v = qkv.split((num_q, num_kv, num_kv), 1)
             qkv = torch.cat((layer.q_norm(q), layer.k_norm(k), v), 1)
-        out = self._attention.attend(index, qkv)
-        return out if num_tokens > 1 else out.expand(2, -1).contiguous()
+        return pad_rows(self._attention.attend(index, qkv))
 
 
 def _norm(module: nn.Module) -> _Norm:

@@ -18,7 +18,7 @@ from torch import nn
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
-from glia.engine.linear import RowLinear
+from glia.engine.linear import RowLinear, pad_rows
 from glia.errors import ModelRefused
 from glia.graph.profile import LayerShape
 from glia.kv.attention import LayerHeads, PooledAttention
@@ -54,10 +54,10 @@ def _attend(
     if any(kwargs.get(name) is not None for name in _UNKNOWN_SCORES):
         raise ModelRefused("the model changes its attention scores in a way that is not known here")
     attention: PooledAttention = module.glia_attention  # type: ignore[assignment]
-    num_tokens, rows = attention.num_tokens, query.shape[2]
+    num_tokens = attention.num_tokens
     qkv = torch.cat((query[0], key[0], value[0])).transpose(0, 1)[:num_tokens].contiguous()
     out = attention.attend(module.layer_idx, qkv).view(num_tokens, *query.shape[1::2])  # type: ignore[arg-type]
-    return out.expand(rows, -1, -1)[None] if rows > num_tokens else out[None], None
+    return pad_rows(out)[None], None
 
 
 def _no_mask(*_: Any, **__: Any) -> None:
@@ -125,7 +125,7 @@ class GeneralForward:
         return all(linear.is_packed for linear in self._linears)
 
     def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
-        rows = tokens.expand(2) if tokens.shape[0] == 1 else tokens
+        rows = pad_rows(tokens)
         positions = torch.zeros_like(rows)[None]
         out = self._model(
             input_ids=rows[None], position_ids=positions, use_cache=False, logits_to_keep=1
