@@ -16,7 +16,8 @@ GOOD = format_manifest(
     Manifest("model.gguf", "float16", ("a", "b"), 64, KvScheme.F32, PositionMode.ABSOLUTE)
 ).encode()
 PIECES = (
-    *(piece.encode() for piece in "[ ]] { } = . , \" ' \"\"\" ''' \\ # \n \0".split(" ")),
+    b"[", b"]]", b"{", b"}", b"=", b".", b",", b'"', b"'", b'"""', b"'''", b"\\", b"#",
+    b"\n", b"\x00",
     b"\xff", b"9" * 400, b"a." * 200, b"[" * 200, b"!!python/object/apply:os.system ['x']",
     b"cos\nsystem\n(S'x'\ntR.", b"__import__('os').system('x')", b"${x}", b"$(x)",
 )  # fmt: skip
