@@ -12,7 +12,29 @@ from typing import Any, TextIO
 
 import msgspec
 
-from glia.errors import GliaError
+from glia.errors import (
+    BadModelFile,
+    CapacityError,
+    EngineError,
+    GliaError,
+    ModelError,
+    NotFound,
+    ProtocolError,
+    UserError,
+)
+
+# For an error that comes without a hint of its own: what its class lets one say.
+_LOG = "look at gliad.log in the data dir"
+_HINTS: dict[type[BaseException], str] = {
+    BadModelFile: "get the model's files again, or convert them anew",
+    CapacityError: "gliad status shows what is full",
+    EngineError: f"try again; if it stays so, {_LOG}",
+    GliaError: _LOG,
+    ModelError: "gliad models shows those that can be used",
+    NotFound: "gliad run ... --json prints a tip that is known here",
+    ProtocolError: "gliad stop, then gliad start: both sides must be of one version",
+    UserError: "gliad --help",
+}
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -64,8 +86,8 @@ def note(text: str) -> None:
 def error(problem: GliaError) -> None:
     """What went wrong, and in the last line what to type."""
     sys.stderr.write(f"error: {problem.message}\n")
-    if problem.hint:
-        sys.stderr.write(f"hint: {problem.hint}\n")
+    hint = problem.hint or next(_HINTS[cls] for cls in type(problem).__mro__ if cls in _HINTS)
+    sys.stderr.write(f"hint: {hint}\n")
 
 
 def size(num_bytes: int) -> str:

@@ -58,8 +58,9 @@ def inspect_source(path: Path) -> ModelSource:
 
 def _directory(path: Path) -> ModelSource:
     config = read_json(path / CONFIG)
-    for file in weight_files(path):
-        read_header(file)
+    headers = [read_header(file) for file in weight_files(path)]  # all: each may be the bad one
+    if not any(headers):
+        raise BadModelFile(f"{path}: its weight files hold no tensors")
     return _source("directory", path, config.get("model_type"), context_tokens(config))
 
 

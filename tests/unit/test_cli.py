@@ -16,7 +16,7 @@ import pytest
 from msgspec import Struct
 
 from daemon.cli import main
-from glia.errors import ArenaExhausted, UnknownModel
+from glia.errors import _BY_CODE, ArenaExhausted, UnknownModel
 from glia.graph.manifest import parse_manifest
 from glia.graph.profile import KvScheme
 from glia.local import messages as m
@@ -306,6 +306,16 @@ def test_an_error_of_gliad_keeps_its_class_and_hint(
     said = say(capfd, *verb, "--json")
     assert (said.code, said.out) == (ArenaExhausted.exit_code, "")
     assert said.err == "error: everything is pinned\nhint: try later\n"
+
+
+@pytest.mark.parametrize("code", sorted(_BY_CODE))
+def test_every_error_ends_with_what_to_type(
+    code: str, gliad: FakeGliad, world: World, capfd: Any
+) -> None:
+    world.raises = _BY_CODE[code]("it broke")
+    said = say(capfd, "models")
+    assert said.code == _BY_CODE[code].exit_code
+    assert said.hint.startswith("hint: ")
 
 
 # -- chain, check, evict, status ---------------------------------------------------------------

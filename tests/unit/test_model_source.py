@@ -43,6 +43,11 @@ def test_a_directory_with_truncated_weights(tmp_path: Path) -> None:
         inspect_source(model)
 
 
+def test_a_directory_without_a_tensor(tmp_path: Path) -> None:
+    with pytest.raises(BadModelFile, match="no tensors"):
+        inspect_source(write_model(tmp_path / "m", tensors={}))
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
