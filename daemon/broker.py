@@ -40,6 +40,7 @@ class Generation:
         Raises: Cancelled (before it ran), EngineDied, what the engine failed with.
         """
         with self._waiting:
+            await trio.lowlevel.checkpoint_if_cancelled()  # it may have been cancelled long ago
             link = await engine.until_ready(deliver)
         if self._waiting.cancelled_caught:
             raise Cancelled("cancelled before it ran")

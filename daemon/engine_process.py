@@ -24,6 +24,7 @@ from daemon.models_registry import KnownModel
 from daemon.paths import Paths
 from glia.errors import EngineDied, GliaError, error_from_code
 
+ENGINE_PROGRAM = (sys.executable, "-m", "glia.engine")
 _REFUSED = 2
 _SAID_BYTES = 64 * 1024
 _LINE_BYTES = 2000
@@ -50,7 +51,7 @@ class EngineCommand:
 
     config: Config
     paths: Paths
-    program: tuple[str, ...] = (sys.executable, "-m", "glia.engine")
+    program: tuple[str, ...] = ENGINE_PROGRAM
 
     def argv(self, model: KnownModel, dtype: str) -> list[str]:
         """The command line for one model and dtype."""

@@ -161,10 +161,14 @@ class L1Table:
 
     # -- use ---------------------------------------------------------------------------------
 
+    def touch(self, window_id: WindowId) -> None:
+        """Use a window, if it is here."""
+        if window_id in self._windows:
+            self._order.move_to_end(window_id)
+
     def pin(self, window_id: WindowId) -> None:
-        """Use a window: it stays until as many `unpin`."""
+        """Let a window stay until as many `unpin`; changes no order."""
         self._windows[window_id].pins += 1
-        self._order.move_to_end(window_id)
 
     def unpin(self, window_id: WindowId) -> None:
         """The opposite of one `pin`; changes no order."""
@@ -174,8 +178,17 @@ class L1Table:
         window.pins -= 1
 
     def heat(self, tip: WindowId | None, num_steps: int) -> None:
-        """`num_steps` decode steps ran over the chain of `tip`: its windows are hot from now."""
+        """`num_steps` decode steps ran over the chain of `tip`: its windows are hot from now.
+
+        Where none ran, nothing becomes hot: prefill is no decoding.
+        """
+        if not num_steps:
+            return
         self.step += num_steps
+        self.keep_hot(tip)
+
+    def keep_hot(self, tip: WindowId | None) -> None:
+        """The chain of `tip` is as hot as if it had been decoded over just now."""
         while tip is not None and (window := self._windows.get(tip)) is not None:
             window.hot_step = self.step
             tip = window.record.prev

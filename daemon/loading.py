@@ -6,6 +6,7 @@ thread; only verified windows are entered.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -72,25 +73,26 @@ class Loader:
         most = _MAX_OFFSETS // len(binding.profile.layers)
         if len(window_ids) > most:
             raise BadRequest(f"a lease of {len(window_ids)} windows: {most} is the most")
-        here = [self._is_here(binding, name) for name in window_ids]
-        held = list(here)
-        for name, is_here in zip(reversed(window_ids), reversed(here), strict=True):
-            if is_here:  # leaves first, so that leaves are the first to go
-                self._table.pin(name)
+        for name in reversed(window_ids):  # leaves first: they are the first to go
+            self._table.touch(name)
+        tiers = bytearray()
         try:
-            await self._load_missing(binding, window_ids, held)
+            while len(tiers) < len(window_ids):
+                if self._is_here(binding, window_ids[len(tiers)]):
+                    self._table.pin(window_ids[len(tiers)])
+                    tiers.append(IN_L1)
+                    continue
+                num_loaded = await self._load(binding, self._missing(window_ids, len(tiers)))
+                if not num_loaded:
+                    break
+                tiers += bytes([IN_L2]) * num_loaded
         except BaseException:
-            self._unpin_held(window_ids, held)
+            self.unpin(window_ids[: len(tiers)])
             raise
-        count = held.index(False) if False in held else len(held)
-        self._unpin_held(window_ids[count:], held[count:])
-        self.num_hits += sum(here)
-        self.num_misses += len(here) - sum(here)
-        return Pinned(
-            windows=tuple(window_ids[:count]),
-            offsets=b"".join(map(self._table.offsets, window_ids[:count])),
-            tiers=bytes(IN_L1 if is_here else IN_L2 for is_here in here[:count]),
-        )
+        pinned = tuple(window_ids[: len(tiers)])
+        self.num_hits += tiers.count(IN_L1)
+        self.num_misses += len(window_ids) - tiers.count(IN_L1)
+        return Pinned(pinned, b"".join(map(self._table.offsets, pinned)), bytes(tiers))
 
     def unpin(self, window_ids: Sequence[WindowId]) -> None:
         """The opposite of one `pin`."""
@@ -101,31 +103,22 @@ class Loader:
         record = self._table.record(window_id)
         return record is not None and binding.fits(record)
 
-    def _unpin_held(self, window_ids: Sequence[WindowId], held: Sequence[bool]) -> None:
-        self.unpin([name for name, is_held in zip(window_ids, held, strict=True) if is_held])
+    def _missing(self, window_ids: Sequence[WindowId], start: int) -> list[WindowId]:
+        """The run of windows from `start` on that are not in L1."""
+        return list(itertools.takewhile(lambda name: name not in self._table, window_ids[start:]))
 
-    async def _load_missing(
-        self, binding: Binding, window_ids: Sequence[WindowId], held: list[bool]
-    ) -> None:
-        """Load and pin what is not held yet, in order, up to the first hole."""
-        missing = [index for index, is_held in enumerate(held) if not is_held]
-        most = max(1, _GROUP_BYTES // binding.profile.window_particle_bytes)
-        while missing:
-            group, missing = missing[:most], missing[most:]
-            loaded = await self._load(binding, [window_ids[index] for index in group])
-            for index, is_loaded in zip(group, loaded, strict=False):
-                held[index] = is_loaded
-            if loaded.count(True) < len(group):
-                return
+    async def _load(self, binding: Binding, window_ids: Sequence[WindowId]) -> int:
+        """Load and pin leading windows, as many as one group takes and L1 has room for.
 
-    async def _load(self, binding: Binding, window_ids: Sequence[WindowId]) -> list[bool]:
-        """Load windows and pin them; shorter where they are not known or find no room."""
-        known = await trio.to_thread.run_sync(self._look_up, binding, window_ids)
+        Returns how many; 0 at a hole.
+        """
         size = binding.profile.window_particle_bytes
+        group = window_ids[: max(1, _GROUP_BYTES // size)]
+        known = await trio.to_thread.run_sync(self._look_up, binding, group)
         try:
             offsets = await make_room(self._table, self._writer, size, len(known))
         except ArenaExhausted:
-            return []
+            return 0
         known = known[: len(offsets)]
         try:
             loaded = await trio.to_thread.run_sync(self._read, size, known, offsets)
@@ -133,15 +126,27 @@ class Loader:
             for offset in offsets:
                 self._table.cancel(offset)
             raise
-        for (record, key), offset, is_loaded in zip(known, offsets, loaded, strict=True):
-            if is_loaded:
-                sizes = binding.profile.particle_sizes
-                self._table.enter(offset, record, key, sizes, dirty=False)
-                self._table.pin(record.window_id)
-            else:
+        return self._enter(binding, known, offsets, loaded)
+
+    def _enter(
+        self,
+        binding: Binding,
+        known: Sequence[tuple[WindowRecord, PrefixKey]],
+        offsets: Sequence[int],
+        loaded: Sequence[bool],
+    ) -> int:
+        """Enter what was read whole, and pin the leading ones. Returns how many those are."""
+        num_leading = loaded.index(False) if False in loaded else len(loaded)
+        sizes = binding.profile.particle_sizes
+        for index, ((record, key), offset) in enumerate(zip(known, offsets, strict=True)):
+            if not loaded[index]:
                 self._table.cancel(offset)
                 self._records.forget(record.window_id)
-        return loaded
+                continue
+            self._table.enter(offset, record, key, sizes, dirty=False)
+            if index < num_leading:
+                self._table.pin(record.window_id)
+        return num_leading
 
     def _look_up(
         self, binding: Binding, window_ids: Sequence[WindowId]

@@ -7,7 +7,7 @@ import resource
 import signal
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 
@@ -17,7 +17,7 @@ from daemon.arena import make_arena
 from daemon.broker import Broker
 from daemon.config import Config
 from daemon.data_dir import DataDirLock, check_version, prepare
-from daemon.engine_process import EngineCommand
+from daemon.engine_process import ENGINE_PROGRAM, EngineCommand
 from daemon.engines import Engines
 from daemon.logs import close_log, open_log
 from daemon.memory import Memory
@@ -34,13 +34,15 @@ _MAX_FILES = 65536
 _log = logging.getLogger("gliad")
 
 
-def main(config: Config) -> int:
+def main(config: Config, program: Sequence[str] = ENGINE_PROGRAM) -> int:
     """Run a node until it is told to stop. Returns the exit code.
 
+    Args:
+        program: the command that is an engine, up to its flags.
     Raises: UserError, StoreError, ConfigError where it cannot start.
     """
     with _prepared(config) as (memory, listener):
-        trio.run(run_node, config, memory, listener)
+        trio.run(run_node, config, tuple(program), memory, listener)
     return 0
 
 
@@ -77,14 +79,16 @@ def _prepared(config: Config) -> Iterator[tuple[Memory, socket.socket]]:
         _log.info("gliad ends")
 
 
-async def run_node(config: Config, memory: Memory, listener: socket.socket) -> None:
+async def run_node(
+    config: Config, program: tuple[str, ...], memory: Memory, listener: socket.socket
+) -> None:
     """Serve until told to stop, then write what is dirty."""
     paths = Paths(config.data_dir)
     async with trio.open_nursery() as background:
         background.start_soon(memory.writer.run)
         background.start_soon(_prefault, memory, config.l1.prefault_bytes)
         async with trio.open_nursery() as serving:
-            engines = Engines(EngineCommand(config, paths), serving)
+            engines = Engines(EngineCommand(config, paths, program), serving)
             registry = ModelsRegistry(paths, config.models_dir)
             parts = Parts(
                 config=config,

@@ -67,7 +67,8 @@ class Sealer:
             num_known += self._enter(binding, sealed, known)
             names += [window.record.window_id for window in sealed]
             anchor = sealed[-1].end
-        self._table.heat(names[-1], 0)
+        if call.num_steps:
+            self._table.keep_hot(names[-1])
         return Names(names, num_known)
 
     async def _room(self, binding: Binding, count: int) -> list[int]:

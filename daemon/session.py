@@ -109,6 +109,8 @@ class Session:
                 self._fail(message, QuotaExceeded(f"a client has at most {_MAX_CALLS} calls"))
                 return
             self._num_calls += 1
+            if isinstance(message, Generate):  # here, so that a Cancel right behind finds it
+                self._register(message)
             nursery.start_soon(self._answer, message)
         else:
             raise RemoteProtocolError(f"a {type(message).__name__} has no place here")
@@ -143,12 +145,12 @@ class Session:
                 await self._wire.drained()
             self._parts.stopping.set()
 
-    async def _generate(self, call: Generate) -> Generated:
+    def _register(self, call: Generate) -> None:
         if call.id in self._generations:
             raise RemoteProtocolError(f"call {call.id} is under way already")
-        generation = Generation(call)
-        self._generations[call.id] = generation
+        self._generations[call.id] = Generation(call)
 
+    async def _generate(self, call: Generate) -> Generated:
         def deliver(event: Progress | Emitted) -> None:
             try:
                 self._wire.post(structs.replace(event, id=call.id))
@@ -156,7 +158,7 @@ class Session:
                 self._scope.cancel()
 
         try:
-            return await self._parts.broker.generate(generation, deliver)
+            return await self._parts.broker.generate(self._generations[call.id], deliver)
         finally:
             del self._generations[call.id]
 
@@ -168,7 +170,7 @@ class Session:
             self._link = link
 
     def _from_engine(self, message: FromEngine) -> None:
-        if self._link is not None:
+        if self._link is not None and (self._link.ready.is_set() or message.id):
             self._link.on_message(message)
             if isinstance(message, Ready):
                 self._parts.engines.ready(self._link)

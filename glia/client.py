@@ -10,6 +10,7 @@ under way. Every error is one of glia.errors, with a hint of what to type next.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -341,7 +342,8 @@ class Client:
         except GeneratorExit:
             if not ended:
                 self._connection.abandon(call.id)
-                self._connection.call_unanswered(m.Cancel(self._id(), call.id))
+                with contextlib.suppress(NotRunning):  # then it has ended already
+                    self._connection.call_unanswered(m.Cancel(self._id(), call.id))
             raise
 
     def _take_generated(self, call_id: int) -> m.Progress | m.Emitted | m.Generated:
