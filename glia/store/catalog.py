@@ -53,11 +53,20 @@ _REBUILD_PAUSE_S = 2.0  # after one that failed: questions are misses meanwhile,
 
 
 class Found(NamedTuple):
-    """A whole window: verified record, particle lengths, what to read."""
+    """A whole window: verified record, particle lengths, what to read.
+
+    `home` is the segment that the window itself lies in, whose going takes its row.
+    """
 
     record: WindowRecord
     lengths: Sequence[int]
     spans: Sequence[Span]
+    home: int
+
+    @property
+    def segments(self) -> set[int]:
+        """All that the window needs."""
+        return {self.home, *(span.segment for span in self.spans)}
 
 
 class Catalog:
@@ -171,13 +180,13 @@ class Catalog:
     def _placed(self, record: WindowRecord, row: WindowRow) -> Found | None:
         live = all(self.segments.is_live(run.segment) for run in row.runs)
         if live and (not self.bad or self.bad.keys().isdisjoint(record.blocks)):
-            return Found(record, row.lengths, spans_of(row.runs, row.lengths))
+            return Found(record, row.lengths, spans_of(row.runs, row.lengths), row.segment)
         places = self.blocks(record.blocks)
         known = [where for where in places if where is not None]
         if len(known) < len(places):
             return None
         lengths = tuple(where.length for where in known)
-        return Found(record, lengths, spans_of(runs_of(known), lengths))
+        return Found(record, lengths, spans_of(runs_of(known), lengths), row.segment)
 
     # -- changes ---------------------------------------------------------------
 
@@ -210,7 +219,6 @@ class Catalog:
             self.segments.add(number, size)
         for block_id in healed:
             del self.bad[block_id]
-        self.segments.touch(plan.shared_segments)
 
     def skip_to(self, number: int) -> None:
         """Numbers below were used by writes that failed."""

@@ -98,6 +98,7 @@ class DiskStore:
         answers = [False] * len(window_ids)
         numbers: list[int] = []
         wanted: list[Wanted] = []
+        segments: set[int] = set()
         for number, (window_id, view) in enumerate(zip(window_ids, into, strict=True)):
             found = self._ask(partial(self._catalog.find, window_id), None)
             if found is None:
@@ -105,13 +106,13 @@ class DiskStore:
             if view.nbytes != sum(found.lengths):
                 raise ValueError(f"window {short(window_id)} has {sum(found.lengths)} bytes")
             numbers.append(number)
+            segments |= found.segments
             wanted.append(Wanted(found.record.blocks, found.lengths, found.spans, view))
         for number, window, bad in zip(
             numbers, wanted, read_and_verify(self._catalog.segments, wanted), strict=True
         ):
             mended = [self._read_again(window, ordinal) for ordinal in bad]  # all of them
             answers[number] = all(mended)
-        segments = {span[0] for window in wanted for span in window.spans}
         self._catalog.segments.touch(segments)
         self._count(sum(answers), len(answers) - sum(answers))
         return answers

@@ -42,8 +42,10 @@ class MemoryStore:
         for window in windows:
             check_sizes(window)
         with self._opened():
-            for window in windows:
-                if not self._is_whole(window.record.window_id):
+            self._check_fits(windows)
+            # Room for one may be made by dropping what another shares: then that one again.
+            while missing := [w for w in windows if not self._used_now(w.record.window_id)]:
+                for window in missing:
                     self._keep(window)
 
     def find(self, key: PrefixKey) -> list[WindowId]:
@@ -155,28 +157,41 @@ class MemoryStore:
         into[:] = b"".join(particles)
         return True
 
+    def _used_now(self, window_id: WindowId) -> bool:
+        whole = self._is_whole(window_id)
+        if whole:
+            self._windows.move_to_end(window_id)
+        return whole
+
+    def _check_fits(self, windows: Sequence[SealedWindow]) -> None:
+        blocks = {
+            name: memoryview(particle).nbytes
+            for window in windows
+            for name, particle in zip(window.record.blocks, window.particles, strict=True)
+        }
+        records = {w.record.window_id: len(w.record.encoding) for w in windows}
+        needed = sum(blocks.values()) + sum(records.values())
+        if needed > self._cap:
+            raise StoreFull(
+                f"{needed} bytes do not fit into a store of {self._cap}",
+                hint="raise size_bytes of [l2] in glia.toml",
+            )
+
     def _keep(self, window: SealedWindow) -> None:
         record = window.record
-        fresh: dict[BlockId, bytes] = {}
-        while True:
-            for name, particle in zip(record.blocks, window.particles, strict=True):
-                if name not in self._blocks and name not in fresh:
-                    fresh[name] = bytes(particle)
-            size = len(record.encoding)
-            needed = size + sum(map(len, fresh.values()))
-            if self._used + needed <= self._cap:
-                break
-            if needed > self._cap or not self._windows:
-                raise StoreFull(
-                    f"{needed} bytes do not fit into a store of {self._cap}",
-                    hint="raise size_bytes of [l2] in glia.toml",
-                )
-            self._evict(next(iter(self._windows)))
         before = self._windows.pop(record.window_id, None)
-        own = (*(before.own if before else ()), *fresh)
-        self._used += needed - (before.num_bytes if before else 0)
-        self._windows[record.window_id] = _Kept(record, window.prefix_key, own, size)
-        self._blocks.update(fresh)
+        own = list(before.own) if before is not None else []
+        self._used -= before.num_bytes if before is not None else 0
+        for name, particle in zip(record.blocks, window.particles, strict=True):
+            if name not in self._blocks:
+                self._blocks[name] = bytes(particle)
+                self._used += len(self._blocks[name])
+                own.append(name)
+        self._used += len(record.encoding)
+        while self._used > self._cap:
+            self._evict(next(iter(self._windows)))
+        kept = _Kept(record, window.prefix_key, tuple(own), len(record.encoding))
+        self._windows[record.window_id] = kept
 
     def _evict(self, window_id: WindowId) -> None:
         kept = self._windows.pop(window_id)

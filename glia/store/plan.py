@@ -71,13 +71,13 @@ class Plan:
 
 
 Known = Callable[[Sequence[BlockId]], list[Location | None]]
-IsWhole = Callable[[WindowId], bool]
+Whole = Callable[[WindowId], set[int] | None]
 
 
 def plan_put(
     windows: Sequence[SealedWindow],
     known: Known,
-    is_whole: IsWhole,
+    whole: Whole,
     cursor: Cursor,
     segment_bytes: int,
 ) -> Plan:
@@ -86,17 +86,21 @@ def plan_put(
     Args:
         windows: with sizes that were checked.
         known: where blocks lie already.
-        is_whole: whether a window needs nothing.
+        whole: the segments of a window that needs nothing, None for any other.
         cursor: the end of the newest segment.
         segment_bytes: no segment grows longer by a second group.
     """
     plan = Plan(end=cursor)
     for window in windows:
         name = window.record.window_id
-        if name in plan.windows or is_whole(name):
+        if name in plan.windows:
             continue
-        _place(plan, window, known, segment_bytes)
         plan.windows.add(name)
+        segments = whole(name)
+        if segments is None:
+            _place(plan, window, known, segment_bytes)
+        else:
+            plan.shared_segments |= segments
     return plan
 
 

@@ -89,14 +89,15 @@ class Writer:
     def _fits(self, plan: Plan) -> bool:
         return self._catalog.num_bytes + plan.num_bytes <= self._cap
 
-    def _is_whole(self, window_id: WindowId) -> bool:
-        return self._catalog.find(window_id) is not None
+    def _segments_of(self, window_id: WindowId) -> set[int] | None:
+        found = self._catalog.find(window_id)
+        return found.segments if found is not None else None
 
     def _plan(self, windows: Sequence[SealedWindow]) -> Plan:
         return plan_put(
             windows,
             self._catalog.blocks,
-            self._is_whole,
+            self._segments_of,
             self._appender.cursor,
             self._segment_bytes,
         )
@@ -107,6 +108,7 @@ class Writer:
             plan = self._plan(windows)
         if plan.groups:
             self._write(plan)
+        self._catalog.segments.touch(plan.shared_segments)
 
     def _write(self, plan: Plan) -> None:
         before = self._appender.cursor

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -219,6 +219,24 @@ class DiskMachine(StoreMachine):
     def teardown(self) -> None:
         super().teardown()
         shutil.rmtree(self.root)
+
+
+@pytest.mark.spec(30)
+@pytest.mark.parametrize("kind", [MemoryStore, DiskStore])
+@given(puts=st.lists(some_windows, min_size=1, max_size=12))
+@settings(max_examples=500 if FULL else 30)
+def test_a_put_within_the_cap_is_whole_when_it_returns(kind: Any, puts: list[list[int]]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "store"
+        store = DiskStore(path, 10_000) if kind is DiskStore else MemoryStore(6_000)
+        for numbers in puts:
+            windows = [POOL[number] for number in numbers]
+            store.put(windows)
+            stats = store.stats()
+            assert stats.used_bytes <= stats.cap_bytes
+            assert load(store, windows) == [joined(window) for window in windows]
+            assert stats.num_windows == len(list(store.windows()))
+        store.close()
 
 
 @pytest.mark.spec(25)

@@ -1,0 +1,270 @@
+"""What only the store on disk has: files, modes, last uses, shared syncs, sequential reads."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glia.errors import StoreFull
+from glia.store.base import SealedWindow
+from glia.store.commit import CommitQueue, Ticket
+from glia.store.disk import DiskStore
+from glia.store.plan import Cursor, plan_put
+from glia.store.schema import Location
+from tests.builders import WIDE, make_chain
+from tests.store_parts import MIB, assert_holds, load, sealed, segment_files
+
+SIZE = 2 * 65_728 + 2048  # a window of WIDE
+
+
+def test_everything_is_the_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    path.mkdir(mode=0o755)
+    store = DiskStore(path, MIB)
+    store.put(sealed(make_chain(2)))
+    store.close()
+    for directory in (path, path / "segments", path / "index"):
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    for file in (path / "lock", path / "format", *segment_files(path)):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_clean_stop_goes_on_in_the_same_segment_and_a_kill_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    windows = sealed(make_chain(6))
+    for number, window in enumerate(windows[:3]):
+        store = DiskStore(path, MIB)
+        store.put([window])
+        assert len(segment_files(path)) == 1
+        if number < 2:
+            store.close()
+    store._catalog.index.close()
+    store._lock.release()
+    store = DiskStore(path, MIB)
+    store.put(windows[3:])
+    assert len(segment_files(path)) == 2
+    assert_holds(store, windows)
+    store.close()
+
+
+@pytest.mark.spec(30)
+def test_last_uses_survive_a_restart(tmp_path: Path) -> None:
+    path, cap = tmp_path / "store", 8 * SIZE
+    windows = sealed(make_chain(9, profile=WIDE))
+    store = DiskStore(path, cap)
+    for window in windows[:7]:
+        store.put([window])
+    load(store, windows[:1])
+    store.close()
+    store = DiskStore(path, cap)
+    for window in windows[7:]:
+        store.put([window])
+    there = [store.get(window.record.window_id) is not None for window in windows]
+    assert there == [True, False] + [True] * 7
+    store.close()
+
+
+@pytest.mark.spec(30)
+def test_look_ups_are_no_use(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path / "store", 8 * SIZE)
+    windows = sealed(make_chain(9, profile=WIDE))
+    for window in windows:
+        store.put([window])
+        store.get(windows[0].record.window_id)
+        store.has_block(windows[0].record.blocks[0])
+        store.find(windows[0].prefix_key)
+    assert store.get(windows[0].record.window_id) is None
+    store.close()
+
+
+@pytest.mark.spec(30)
+@pytest.mark.fault("F7")
+def test_ten_times_the_cap_goes_through(tmp_path: Path) -> None:
+    path, cap = tmp_path / "store", 16 * SIZE
+    store = DiskStore(path, cap)
+    chain = make_chain(160, profile=WIDE)
+    for start in range(0, 160, 2):
+        store.put(sealed(chain, range(start, start + 2)))
+        stats = store.stats()
+        assert stats.used_bytes <= cap
+        on_disk = sum(file.stat().st_size for file in segment_files(path))
+        assert on_disk <= stats.used_bytes
+    assert stats.used_bytes > cap / 2
+    files = [file for file in path.rglob("*") if file.is_file()]
+    assert sum(file.stat().st_blocks * 512 for file in files) <= 1.25 * cap
+    assert_holds(store, sealed(chain, range(155, 160)))
+    assert stats.num_windows == len(list(store.windows()))
+    assert store.check().bad == 0
+    store.close()
+
+
+@pytest.mark.spec(30)
+def test_a_smaller_cap_is_kept_from_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    windows = sealed(make_chain(8, profile=WIDE))
+    store = DiskStore(path, 64 * SIZE, segment_bytes=2 * SIZE)
+    store.put(windows)
+    store.close()
+    store = DiskStore(path, 4 * SIZE)
+    assert store.stats().used_bytes <= 4 * SIZE
+    assert store.stats().num_evicted > 0
+    assert_holds(store, windows[-1:])
+    store.close()
+
+
+@pytest.mark.spec(30)
+def test_a_block_counted_on_may_be_evicted_for_the_put_itself(tmp_path: Path) -> None:
+    """Room can only be made by dropping what the put shares: then it is written again."""
+    path = tmp_path / "store"
+    first, *rest = sealed(make_chain(7, profile=WIDE))
+    store = DiskStore(path, 8 * SIZE)
+    store.put([first])
+    store.put([first, *rest])
+    assert_holds(store, [first, *rest])
+    big = sealed(make_chain(7, profile=WIDE, seed=5))
+    store.put([first, *big])
+    assert_holds(store, [first, *big])
+    assert store.stats().used_bytes <= 8 * SIZE
+    store.close()
+
+
+def test_an_eviction_that_a_crash_cut_in_two_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store"
+    windows = sealed(make_chain(9, profile=WIDE))
+    store = DiskStore(path, 8 * SIZE)
+    for window in windows[:7]:
+        store.put([window])
+
+    def crash(number: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store._catalog.segments, "unlink", crash)
+    with pytest.raises(KeyboardInterrupt):
+        store.put(windows[7:])
+    store._catalog.index.close()
+    store._lock.release()
+    before = segment_files(path)
+    store = DiskStore(path, 8 * SIZE)
+    assert segment_files(path) == before[1:]
+    assert store.get(windows[0].record.window_id) is None
+    assert_holds(store, windows[1:7])
+    store.close()
+
+
+def test_putting_many_windows_syncs_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DiskStore(tmp_path / "store", 64 * MIB)
+    windows = sealed(make_chain(40))
+    store.put(windows[:1])
+    calls: list[str] = []
+    fdatasync, write = os.fdatasync, store._catalog.index.write
+
+    def synced(fd: int) -> None:
+        calls.append("data")
+        fdatasync(fd)
+
+    def written(changes: Any, *, sync: bool) -> None:
+        assert sync
+        calls.append("index")
+        write(changes, sync=sync)
+
+    monkeypatch.setattr(os, "fdatasync", synced)
+    monkeypatch.setattr(store._catalog.index, "write", written)
+    store.put(windows[1:])
+    assert calls == ["data", "index"]  # bytes first, then their names
+    monkeypatch.undo()
+    store.close()
+
+
+def test_puts_that_find_the_disk_busy_share_a_commit() -> None:
+    entered, go = threading.Event(), threading.Event()
+    groups: list[int] = []
+
+    def commit(tickets: Sequence[Ticket]) -> None:
+        groups.append(len(tickets))
+        if len(groups) == 1:
+            entered.set()
+            assert go.wait(30)
+
+    queue = CommitQueue(threading.RLock(), commit)
+    threads = [threading.Thread(target=queue.submit, args=([],)) for _ in range(6)]
+    threads[0].start()
+    assert entered.wait(30)
+    for thread in threads[1:]:
+        thread.start()
+    while len(queue._waiting) < 5:
+        threads[-1].join(0.001)
+    go.set()
+    for thread in threads:
+        thread.join()
+    assert groups == [1, 5]
+
+
+def test_a_refusal_reaches_only_those_it_concerns() -> None:
+    def commit(tickets: Sequence[Ticket]) -> None:
+        for ticket in tickets:
+            if not ticket.windows:
+                ticket.error = StoreFull("no room")
+
+    queue = CommitQueue(threading.RLock(), commit)
+    queue.submit(sealed(make_chain(1)))
+    with pytest.raises(StoreFull):
+        queue.submit([])
+
+
+def test_consecutive_windows_are_one_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DiskStore(tmp_path / "store", 64 * MIB)
+    windows = sealed(make_chain(32))
+    store.put(windows)
+    reads: list[int] = []
+    preadv = os.preadv
+
+    def counted(fd: int, buffers: Sequence[memoryview], offset: int) -> int:
+        num = preadv(fd, buffers, offset)
+        reads.append(num)
+        return num
+
+    monkeypatch.setattr(os, "preadv", counted)
+    assert None not in load(store, windows)
+    assert len(reads) == 1
+    monkeypatch.undo()
+    store.close()
+
+
+def test_a_plan_fills_segments_in_order() -> None:
+    windows = sealed(make_chain(5))
+
+    def unknown(names: Sequence[bytes]) -> list[Location | None]:
+        return [None] * len(names)
+
+    def plan(some: Sequence[SealedWindow], cursor: Cursor, segment_bytes: int) -> Any:
+        return plan_put(some, unknown, lambda name: None, cursor, segment_bytes)
+
+    one = plan(windows[:1], Cursor(1, 0), 1 << 20)
+    size = one.groups[0].size
+    assert one.groups[0].offset == 64
+    assert size % 64 == 0
+    assert size == sum(map(len, one.groups[0].pieces))
+    assert one.num_segment_bytes == 64 + size
+    many = plan(windows, Cursor(3, 128), 64 + 2 * size)
+    assert [(group.segment, group.offset) for group in many.groups] == [
+        (3, 128),
+        (4, 64),
+        (4, 64 + size),
+        (5, 64),
+        (5, 64 + size),
+    ]
+    assert many.end == Cursor(5, 64 + 2 * size)
+    assert many.num_segment_bytes == 5 * size + 2 * 64
+    tight = plan(windows[:3], Cursor(1, 0), 1)  # every window is larger than a segment
+    assert [group.segment for group in tight.groups] == [1, 2, 3]
+    none = plan_put(windows, unknown, lambda name: {1}, Cursor(1, 64), 1 << 20)
+    assert (none.groups, none.num_bytes, none.end) == ([], 0, Cursor(1, 64))
+    assert none.shared_segments == {1}
