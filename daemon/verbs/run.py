@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 from daemon import show
@@ -84,15 +85,16 @@ def _generate(
         stop=args.stop,
         ignore_eos=args.ignore_eos,
     )
-    for event in events:
-        if isinstance(event, Progress):
-            progress(event.what, event.done, event.total)
-            continue
-        progress.clear()
-        if isinstance(event, Generated):
-            printer.finish()
-            return event
-        printer.push(event)
+    with closing(events):  # type: ignore[type-var]  # it is a generator: closing cancels
+        for event in events:
+            if isinstance(event, Progress):
+                progress(event.what, event.done, event.total)
+                continue
+            progress.clear()
+            if isinstance(event, Generated):
+                printer.finish()
+                return event
+            printer.push(event)
     raise Cancelled("gliad ended the request without an answer")
 
 
