@@ -10,6 +10,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from daemon.config import LogConfig
+from glia.errors import StoreBroken
 
 _FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s"
 
@@ -23,10 +24,16 @@ class _PrivateFile(RotatingFileHandler):
 
 
 def open_log(path: Path, config: LogConfig) -> logging.Handler:
-    """Let the loggers below `gliad` write to `path`; close the handler in the end."""
-    handler = _PrivateFile(
-        path, maxBytes=config.max_bytes, backupCount=config.num_files - 1, encoding="utf-8"
-    )
+    """Let the loggers below `gliad` write to `path`; close the handler in the end.
+
+    Raises: StoreBroken.
+    """
+    try:
+        handler = _PrivateFile(
+            path, maxBytes=config.max_bytes, backupCount=config.num_files - 1, encoding="utf-8"
+        )
+    except OSError as error:
+        raise StoreBroken(f"{path}: {error.strerror}") from error
     formatter = logging.Formatter(_FORMAT, datefmt="%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)

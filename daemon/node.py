@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import resource
 import signal
 import socket
@@ -126,7 +127,8 @@ async def _prefault(memory: Memory, size_bytes: int) -> None:
 
 
 def _limit() -> None:
-    """No core dumps (they would hold prompts); as many descriptors as may be had."""
+    """No core dumps (they would hold prompts), no file for others, descriptors enough."""
+    os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MAX_FILES if most == resource.RLIM_INFINITY else min(most, _MAX_FILES)

@@ -124,6 +124,7 @@ class Connection:
                 self._wait(select.POLLIN | select.POLLOUT, None)
                 self.receive(0.0)
             except OSError as error:
+                self._drain()
                 raise self._gone() from error
             else:
                 rest = rest[sent:]
@@ -198,6 +199,11 @@ class Connection:
         while self._descriptors:
             os.close(self._descriptors.popleft())
         self._sock.close()
+
+    def _drain(self) -> None:
+        """Take in what gliad said before it hung up. Raises: why it did."""
+        while self._sock.fileno() >= 0 and self.receive(0.0):
+            pass
 
     def _route(self, message: DaemonMessage) -> None:
         if isinstance(message, Call):
