@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +26,7 @@ from glia.store.lock import StoreLock
 from glia.store.plan import check_sizes
 from glia.store.reading import Wanted, read_and_verify, read_one
 from glia.store.schema import Location, check_format_file
+from glia.store.segment import sync_directory
 from glia.store.writer import Writer
 
 DEFAULT_SEGMENT_BYTES = 128 * 1024 * 1024
@@ -58,19 +60,18 @@ class DiskStore:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.chmod(path, 0o700)
             self._lock = StoreLock(path / "lock")
+            with ExitStack() as undo:
+                undo.callback(self._lock.release)
+                check_format_file(path / "format")
+                self._catalog = Catalog(path)
+                undo.callback(self._catalog.index.close)
+                self._writer = Writer(self._catalog, cap_bytes, segment_bytes)
+                self._writer.make_room(0, set())
+                for directory in (path, path.parent):  # what was made here outlives a power cut
+                    sync_directory(directory)
+                undo.pop_all()
         except OSError as error:
             raise StoreBroken(f"the store cannot be opened: {error}") from error
-        try:
-            check_format_file(path / "format")
-            self._catalog = Catalog(path)
-            self._writer = Writer(self._catalog, cap_bytes, segment_bytes)
-            self._writer.make_room(0, set())
-        except OSError as error:
-            self._lock.release()
-            raise StoreBroken(f"the store cannot be opened: {error}") from error
-        except BaseException:
-            self._lock.release()
-            raise
         self._queue = CommitQueue(self._catalog.lock, self._writer.commit)
 
     def put(self, windows: Sequence[SealedWindow]) -> None:
@@ -185,6 +186,8 @@ class DiskStore:
             self._closed = True
             try:
                 self._writer.close()
+            except GliaError:
+                return  # last uses are lost, and the next start looks at the newest segment
             finally:
                 self._lock.release()
 

@@ -128,11 +128,16 @@ class Segments:
 
     def sync_directory(self) -> None:
         """Make creations and removals durable."""
-        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_directory(self.path)
+
+
+def sync_directory(path: Path) -> None:
+    """Make what was created, renamed or removed in a directory durable. Raises: OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def read_into(fd: int, buffers: Sequence[memoryview], offset: int) -> bool:

@@ -81,10 +81,13 @@ class Writer:
     def _mended(self, step: Callable[[], _T]) -> _T:
         """The step; once more, over a new index, where this one is damaged."""
         try:
-            return step()
-        except IndexDamaged:
-            self._catalog.rebuild(self._catalog.generation)
-            return step()
+            try:
+                return step()
+            except IndexDamaged:
+                self._catalog.rebuild(self._catalog.generation)
+                return step()
+        except OSError as error:
+            raise StoreBroken(f"the store cannot be changed: {error}") from error
 
     def _fits(self, plan: Plan) -> bool:
         return self._catalog.num_bytes + plan.num_bytes <= self._cap
