@@ -130,7 +130,7 @@ def test_any_changed_input_changes_the_block_id(block: Inputs, data: st.DataObje
         *(replace(block, shape=shape) for shape in block.profile.layers if shape != block.shape),
     ]
     if block.profile.mode is PositionMode.ABSOLUTE:
-        variants.append(replace(block, anchor=block.anchor ^ 1 if block.anchor else 16))
+        variants.append(replace(block, anchor=block.anchor - 1 if block.anchor else 16))
     ids = {digest(variant.particle()) for variant in variants}
     assert len(ids) == len(variants)
 
