@@ -15,11 +15,10 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from glia.engine.activation import RowActivation
 from glia.engine.families import FUSED
 from glia.engine.linear import RowLinear, pad_rows
 from glia.kv.attention import PooledAttention
-
-_silu = nn.functional.silu
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +64,7 @@ class FusedForward:
         self._num_kv = model.config.num_key_value_heads
         self._embedding = inner.embed_tokens.weight.detach()
         self._norm = _norm(inner.norm)
+        self._activation = RowActivation(nn.SiLU())
         self._head = RowLinear(model.lm_head.weight, model.lm_head.bias)
         self._layers = []
         for index in range(len(inner.layers)):
@@ -85,7 +85,7 @@ class FusedForward:
             hidden = hidden + layer.out(self._attend(index, layer, hidden, num_tokens))
             both = layer.gate_up(layer.post_norm(hidden))
             gate, up = both.chunk(2, -1)
-            hidden = hidden + layer.down(_silu(gate) * up)
+            hidden = hidden + layer.down(self._activation(gate) * up)
         last = self._norm(hidden[num_tokens - 1 : num_tokens])
         logits: torch.Tensor = self._head(last)[0]
         return logits

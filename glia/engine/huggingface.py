@@ -18,6 +18,7 @@ from torch import nn
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
+from glia.engine.activation import RowActivation
 from glia.engine.linear import RowLinear, pad_rows
 from glia.errors import ModelRefused
 from glia.graph.profile import LayerShape
@@ -25,6 +26,7 @@ from glia.kv.attention import LayerHeads, PooledAttention
 from glia.kv.rotary import Rotary
 
 _NAME = "glia_tiles"
+_TABLE_PIECE = 128
 _UNKNOWN_SCORES = ("softcap", "s_aux", "sliding_window")
 
 
@@ -82,10 +84,7 @@ def layer_heads(model: PreTrainedModel, num_positions: int) -> list[LayerHeads]:
 
     Raises: ModelRefused where a layer's attention does not look as expected.
     """
-    weight = model.model.embed_tokens.weight
-    positions = torch.arange(num_positions, device=weight.device)[None]
-    cos, sin = model.model.rotary_emb(weight, positions)
-    rotary = Rotary.from_tables(cos[0], sin[0])
+    rotary = _rotary(model, num_positions)
     heads = []
     for layer in model.model.layers:
         module = layer.self_attn
@@ -105,18 +104,30 @@ def layer_heads(model: PreTrainedModel, num_positions: int) -> list[LayerHeads]:
     return heads
 
 
+def _rotary(model: PreTrainedModel, num_positions: int) -> Rotary:
+    """Tables by the model's own module, in pieces of one size: how a large tensor is cut
+    for threads may change a last bit, and the tables must not depend on the pool's size."""
+    weight = model.model.embed_tokens.weight
+    starts = range(0, num_positions, _TABLE_PIECE)
+    piece = torch.arange(_TABLE_PIECE, device=weight.device)[None]
+    tables = [model.model.rotary_emb(weight, piece + start) for start in starts]
+    cos, sin = (torch.cat(parts, 1)[0, :num_positions] for parts in zip(*tables, strict=True))
+    return Rotary.from_tables(cos, sin)
+
+
 class GeneralForward:
     """Any allowed model type, as transformers computes it."""
 
     def __init__(
         self, model: PreTrainedModel, attention: PooledAttention, *, pack_once: bool = True
     ) -> None:
-        """Takes the model over: its rotary module and Linear modules are replaced."""
+        """Takes the model over: its rotary, Linear and activation modules are replaced."""
         self._model = model
         dim = model.model.layers[0].self_attn.head_dim
         model.model.rotary_emb = _NoRotation(dim)
         for layer in model.model.layers:
             layer.self_attn.glia_attention = attention
+            _wrap_activation(layer.mlp)
         model.set_attn_implementation(_NAME)
         self._linears = _swap_linears(model, pack_once)
 
@@ -132,6 +143,12 @@ class GeneralForward:
         )
         logits: torch.Tensor = out.logits[0, -1]
         return logits
+
+
+def _wrap_activation(mlp: nn.Module) -> None:
+    for name in ("act_fn", "act"):
+        if hasattr(mlp, name):
+            setattr(mlp, name, RowActivation(getattr(mlp, name)))
 
 
 def _swap_linears(model: nn.Module, pack_once: bool) -> list[RowLinear]:
