@@ -17,6 +17,15 @@ from glia.store.memory import MemoryStore
 from tests.builders import MODEL
 
 
+class SlowMemory(LocalMemory):
+    """Names come only when they are waited for, unless `is_quick`."""
+
+    is_quick = False
+
+    def seal_ready(self) -> bool:
+        return self.is_quick and super().seal_ready()
+
+
 def make_memory(
     profile: Profile,
     numerics_class: str,
@@ -24,8 +33,9 @@ def make_memory(
     store: BlockStore | None = None,
     arena_windows: int = 4096,
     staging_windows: int = 16,
+    kind: type[LocalMemory] = SlowMemory,
 ) -> LocalMemory:
-    return LocalMemory(
+    return kind(
         store or MemoryStore(1 << 30),
         MODEL,
         profile,

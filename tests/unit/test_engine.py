@@ -143,7 +143,8 @@ def test_results_do_not_depend_on_the_sizes_of_the_tiers(
     assert memory.num_leases == 0
 
 
-def test_a_hole_shortens_the_prefix_and_the_rest_is_computed() -> None:
+@pytest.mark.parametrize("hole", [0, 5, 31, 32, 40, 98])
+def test_a_hole_shortens_the_prefix_and_the_rest_is_computed(hole: int) -> None:
     class Holey(MemoryStore):
         bad: object = None
 
@@ -153,17 +154,17 @@ def test_a_hole_shortens_the_prefix_and_the_rest_is_computed() -> None:
                 for w, ok in zip(window_ids, super().load(window_ids, into), strict=True)
             ]
 
-    store, model = Holey(1 << 30), AddingModel(TINY, 64)
+    store, model = Holey(1 << 30), AddingModel(TINY, 128)
     memory = make_memory(TINY, model.numerics_class, store=store)
-    rig = make_rig(model, TINY, 64, memory=memory)
-    tokens = prompt(200)
+    rig = make_rig(model, TINY, 128, memory=memory)
+    tokens = prompt(1600)
     expected = rig.generate(tokens)
     assert expected.tip is not None
-    store.bad = walk(expected.tip, store.get)[5].window_id
+    store.bad = walk(expected.tip, store.get)[hole].window_id
     rig.engine.evict_l0()
     memory.drop_l1()
     again = rig.generate(tokens)
-    assert (again.usage.l2, again.usage.computed) == (5 * SIZE, 200 - 5 * SIZE)
+    assert (again.usage.l2, again.usage.computed) == (hole * SIZE, 1600 - hole * SIZE)
     assert again.tokens == expected.tokens
     assert memory.num_leases == 0
 

@@ -37,6 +37,11 @@ def test_a_fork_shares_sealed_slots_and_copies_only_its_tail(length: int, num_to
     assert rig.answer(sequence).tokens == cold(prompt(length), 30)
     left = 30 - num_tokens
     assert rig.answer(twin).tokens[num_tokens:] == cold(changed, left)
+    for each in (sequence, twin):  # what was sealed of either are its own bytes
+        rig.engine.evict_l0()
+        again = rig.generate([*each.tokens, 1])
+        assert again.usage.l1 == len(each.tokens) // 16 * 16
+        assert again.tokens == cold([*each.tokens, 1])
 
 
 def test_a_fork_goes_on_alike_when_nothing_differs() -> None:
