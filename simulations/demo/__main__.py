@@ -125,7 +125,7 @@ def _report(rows: list[Row]) -> int:
     for line in lines:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         out("  ".join(cells).rstrip() + "\n")
-    out(f"\nThe answer each time:{first['text']}\n")
+    out(f"\nThe answer each time: {first['text'].strip()!r}\n")
     return 0 if all(row.answer["token_ids"] == first["token_ids"] for row in rows) else 1
 
 
