@@ -39,6 +39,10 @@ def prepare(paths: Paths) -> None:
         )
     if status.st_mode & 0o077:
         raise BadRequest(f"{path} is open to other users", hint=f"chmod 700 {path}")
+    try:
+        paths.models.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise StoreBroken(f"{paths.models}: {error.strerror}") from error
 
 
 def check_version(paths: Paths) -> None:

@@ -62,7 +62,10 @@ _facts_decoder = msgspec.json.Decoder(dict[str, _Fact])
 
 
 class ModelsRegistry:
-    """Names and manifests. Reads the directories anew each time: they are the user's."""
+    """Names and manifests. Reads the directories anew each time: they are the user's.
+
+    The data dir's models directory exists (daemon.data_dir makes it).
+    """
 
     def __init__(self, paths: Paths, models_dir: Path) -> None:
         self._dir = paths.models
@@ -109,7 +112,6 @@ class ModelsRegistry:
         if not replace and name in self._names():
             raise BadRequest(f"there is a model called {name} already", hint="add --replace")
         path = self._dir / f".{name}{_SUFFIX}.new"
-        self._dir.mkdir(mode=0o700, exist_ok=True)
         _write(path, text.encode())
         return KnownModel(name, path, text, manifest)
 
@@ -132,7 +134,6 @@ class ModelsRegistry:
             context_tokens=attach.context_tokens,
             files_dir=attach.files_dir,
         )
-        self._dir.mkdir(mode=0o700, exist_ok=True)
         _write(self._facts_path, msgspec.json.encode(facts))
 
     def _names(self) -> set[str]:
@@ -151,7 +152,7 @@ class ModelsRegistry:
         text = format_manifest(manifest)
         path = self._implied_dir / f"{name}{_SUFFIX}"
         if not path.is_file() or path.read_text() != text:
-            self._implied_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._implied_dir.mkdir(mode=0o700, exist_ok=True)
             _write(path, text.encode())
         return KnownModel(name, path, text, manifest)
 
