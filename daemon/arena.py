@@ -73,8 +73,8 @@ def make_arena(size_bytes: int) -> SharedMemory:
     if size_bytes < mmap.PAGESIZE or size_bytes > available - _SPARE_BYTES:
         raise ConfigError(
             f"an arena of {size_bytes:,} bytes: {available:,} bytes of memory are available",
-            key="l1.size_bytes",
-            hint="lower l1.size_bytes in glia.toml",
+            key="l1.size",
+            hint="lower l1.size in glia.toml",
         )
     return SharedMemory(
         "glia-l1", size_bytes // mmap.PAGESIZE * mmap.PAGESIZE, _F_SEAL_FUTURE_WRITE

@@ -196,4 +196,4 @@ def exhausted(writer: Writer) -> ArenaExhausted:
         return ArenaExhausted(
             f"L1 holds what cannot be written: {writer.failure}", hint=writer.failure.hint
         )
-    return ArenaExhausted("all of L1 is in use", hint="raise l1.size_bytes in glia.toml")
+    return ArenaExhausted("all of L1 is in use", hint="raise l1.size in glia.toml")

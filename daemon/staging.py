@@ -20,7 +20,7 @@ class StagingAreas:
         if not 1 <= size_bytes <= self._max_client_bytes:
             raise QuotaExceeded(
                 f"a staging area is 1 to {self._max_client_bytes:,} bytes, not {size_bytes:,}",
-                hint="raise l1.staging_bytes in glia.toml",
+                hint="raise l1.staging_size in glia.toml",
             )
         if self._total_bytes + size_bytes > _TOTAL_SHARES * self._max_client_bytes:
             raise QuotaExceeded("the other clients hold all the staging there is")

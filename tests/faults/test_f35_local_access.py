@@ -217,8 +217,8 @@ def test_more_l1_than_memory_is_refused(tmp_path: Path) -> None:
     node = RunningNode(tmp_path / "node", {"l1": {"size_bytes": 2**46}})
     message = node.wait(10.0)
     assert node.process.returncode == 2
-    assert "l1.size_bytes" in message
-    assert "lower l1.size_bytes" in message
+    assert "l1.size: an arena of" in message
+    assert "lower l1.size in glia.toml" in message
 
 
 def test_nothing_there_says_what_to_type(tmp_path: Path) -> None:

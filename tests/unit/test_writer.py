@@ -1,0 +1,174 @@
+"""What is dirty goes down, and what the store refuses stays: the parts, without a socket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from daemon.arena import SharedMemory, make_staging
+from daemon.binding import Binding
+from daemon.memory import Memory
+from glia.errors import ArenaExhausted, GliaError, StoreBroken, StoreFull
+from glia.graph.ids import WindowId
+from glia.local.messages import Seal
+from glia.store.base import SealedWindow
+from glia.store.disk import DiskStore
+from tests.builders import CLASS, MODEL, TINY, Chain, make_chain
+from tests.node_parts import MIB, particles_of, payload_of
+
+WINDOW = TINY.window_particle_bytes
+BINDING = Binding(MODEL, TINY, CLASS)
+
+
+class MoodyStore(DiskStore):
+    """The real store, which refuses what the test says it shall."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, 64 * MIB, MIB)
+        self.mood: Callable[[SealedWindow], GliaError | OSError | None] = lambda _: None
+        self.groups: list[int] = []
+
+    def put(self, windows: Sequence[SealedWindow]) -> None:
+        self.groups.append(len(windows))
+        for window in windows:
+            error = self.mood(window)
+            if error is not None:
+                raise error
+        super().put(windows)
+
+
+@asynccontextmanager
+async def memory_of(tmp_path: Path, l1_bytes: int) -> AsyncIterator[tuple[Memory, MoodyStore]]:
+    arena = SharedMemory("test-l1", l1_bytes, 0)
+    store = MoodyStore(tmp_path / "store")
+    memory = Memory(arena, store, hot_steps=4)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(memory.writer.run)
+            yield memory, store
+            nursery.cancel_scope.cancel()
+    finally:
+        store.close()
+        arena.close()
+
+
+async def seal(memory: Memory, chain: Chain) -> list[WindowId]:
+    payloads = b"".join(payload_of(chain, n) for n in range(len(chain.records)))
+    staging = make_staging(len(payloads))
+    staging.view[:] = payloads
+    try:
+        call = Seal(1, None, 0, list(chain.tokens), 0)
+        return (await memory.sealer.seal(BINDING, staging.view, call)).windows
+    finally:
+        staging.close()
+
+
+def test_flush_waits_for_the_disk(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with memory_of(tmp_path, MIB) as (memory, store):
+            chain = make_chain(8)
+            assert await seal(memory, chain) == chain.window_ids
+            await memory.flush(chain.window_ids)
+            assert memory.table.dirty_bytes == 0
+            assert set(store.windows()) == set(chain.window_ids)
+            assert store.get(chain.tip) == chain.records[-1]
+
+    trio.run(main)
+
+
+@pytest.mark.spec(29)
+def test_what_the_store_refuses_stays_and_is_tried_again(tmp_path: Path) -> None:
+    """One window of a group is refused: the others are written, it stays in L1 until it is, too."""
+
+    async def main() -> None:
+        async with memory_of(tmp_path, MIB) as (memory, store):
+            chain = make_chain(8)
+            refused = chain.window_ids[5]
+            store.mood = lambda window: (
+                StoreFull("full") if window.record.window_id == refused else None
+            )
+            await seal(memory, chain)
+            with pytest.raises(StoreFull):
+                await memory.flush(chain.window_ids)
+            assert set(store.windows()) == set(chain.window_ids) - {refused}
+            assert memory.table.dirty_bytes == WINDOW
+            assert (await memory.evict())[1] == 7
+            pinned = await memory.loader.pin(BINDING, chain.window_ids)
+            assert list(pinned.tiers) == [2, 2, 2, 2, 2, 1, 2, 2]
+            offset = int.from_bytes(pinned.offsets[80:88], "little")
+            assert memory.arena.view[offset : offset + WINDOW] == particles_of(chain)[5]
+            store.mood = lambda _: None
+            await memory.flush(chain.window_ids)
+            assert memory.table.dirty_bytes == 0
+            assert set(store.windows()) == set(chain.window_ids)
+
+    trio.run(main)
+
+
+@pytest.mark.spec(29)
+def test_when_nothing_can_be_written_sealing_ends_before_l1_is_full(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with memory_of(tmp_path, 4096 * 4) as (memory, store):
+            room = memory.arena.size_bytes // WINDOW
+            store.mood = lambda _: StoreFull("the disk is full", hint="make room")
+            sealed: list[Chain] = []
+            for seed in range(room // 2):
+                sealed.append(make_chain(1, seed=seed))
+                await seal(memory, sealed[-1])
+            with pytest.raises(ArenaExhausted, match="the disk is full") as exhausted:
+                await seal(memory, make_chain(1, seed=98))
+            assert exhausted.value.hint == "make room"
+            assert memory.table.dirty_bytes == len(sealed) * WINDOW
+            for chain in sealed:  # nothing dirty was dropped
+                pinned = await memory.loader.pin(BINDING, chain.window_ids)
+                offset = int.from_bytes(pinned.offsets[:8], "little")
+                assert memory.arena.view[offset : offset + WINDOW] == particles_of(chain)[0]
+                memory.loader.unpin(pinned.windows)
+            store.mood = lambda _: None
+            await memory.writer.flush_all()
+            await seal(memory, make_chain(1, seed=99))
+
+    trio.run(main)
+
+
+def test_sealing_more_than_l1_holds_waits_for_the_disk(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with memory_of(tmp_path, 4096 * 2) as (memory, store):
+            chain = make_chain(100)
+            assert await seal(memory, chain) == chain.window_ids
+            await memory.flush(chain.window_ids)
+            assert set(store.windows()) == set(chain.window_ids)
+            memory.table.check()
+            assert max(store.groups) > 1
+
+    trio.run(main)
+
+
+def test_an_operating_system_error_is_a_broken_store(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with memory_of(tmp_path, MIB) as (memory, store):
+            chain = make_chain(1)
+            store.mood = lambda _: OSError(5, "Input/output error")
+            await seal(memory, chain)
+            with pytest.raises(StoreBroken, match="Input/output error"):
+                await memory.flush(chain.window_ids)
+            store.mood = lambda _: None
+            await memory.flush(chain.window_ids)
+
+    trio.run(main)
+
+
+def test_a_cancelled_seal_gives_its_room_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with memory_of(tmp_path, MIB) as (memory, _):
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await seal(memory, make_chain(4))
+            assert memory.table.used_bytes == 0
+            memory.table.check()
+
+    trio.run(main)
