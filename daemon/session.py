@@ -141,9 +141,11 @@ class Session:
         finally:
             self._num_calls -= 1
         if isinstance(call, Shutdown):
-            with trio.move_on_after(1.0):
-                await self._wire.drained()
-            self._parts.stopping.set()
+            try:
+                with trio.move_on_after(1.0):
+                    await self._wire.drained()
+            finally:  # whoever asked may be gone as soon as it has its reply
+                self._parts.stopping.set()
 
     def _register(self, call: Generate) -> None:
         if call.id in self._generations:
