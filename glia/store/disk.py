@@ -201,8 +201,11 @@ class DiskStore:
         return bool(self._read_one(block_id, where, window.into[at : at + where.length]))
 
     def _read_one(self, block_id: BlockId, where: Location, into: memoryview) -> bool | None:
-        """Whether the bytes are as named; False quarantines; None where the file is gone."""
-        good = read_one(self._catalog.segments, block_id, where, into)
+        """Whether the bytes are as named; False quarantines; None where they cannot be had."""
+        try:
+            good = read_one(self._catalog.segments, block_id, where, into)
+        except StoreBroken:
+            return None  # no word against the bytes: nothing is removed
         if good is None:
             self._ask(lambda: self._catalog.lose({where.segment}), None)
         elif not good:

@@ -21,6 +21,7 @@ from glia.errors import StoreBroken, StoreFull, StoreLocked
 WRITE_BUFFER_BYTES = 8 * 1024 * 1024
 BLOOM_BITS = 10
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 Change = tuple[bytes, bytes | None]  # (key, value); None deletes
 
@@ -153,6 +154,8 @@ def _named(error: Exception) -> StoreBroken | StoreFull | StoreLocked:
     text = str(error)
     if any(os.strerror(number) in text for number in NO_SPACE):
         return StoreFull("the disk is full", hint="free disk space; the store goes on by itself")
+    if any(os.strerror(number) in text for number in _NO_DESCRIPTOR):
+        return StoreBroken("no file descriptor is left", hint="raise the limit: ulimit -n")
     if "already held" in text or "/LOCK" in text:
         return StoreLocked("another process has the index open", hint="gliad stop")
     return IndexDamaged(f"the index is damaged: {text[:200]}")

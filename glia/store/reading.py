@@ -1,23 +1,28 @@
 """Reading windows back: few large sequential reads into the callers' buffers, then BLAKE3 of each.
 
-Two threads take turns over pieces of a large load (measured: 1.6x), because both
-the read and the hash release the GIL.
+Two threads take turns over pieces of a large load: both the read and the hash release
+the GIL. Measured for 256 windows of 30 x 12 KiB, page cache warm, on two cores: 38 ms
+instead of 62 (reading alone 14, hashing alone 47); 5 to 10 % slower than one thread
+where another process keeps one of the cores. Hints to the kernel's readahead made no
+difference to cold reads.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from blake3 import blake3
 
+from glia.errors import StoreBroken
 from glia.graph.ids import BlockId
 from glia.store.schema import Location, Span
 from glia.store.segment import Segments, read_into
 
 _MAX_GAP_BYTES = 64 * 1024  # a group's head lies between two windows: read over it
-_PIECE_BYTES = 4 * 1024 * 1024
+_PIECE_BYTES = 2 * 1024 * 1024
 _MAX_BUFFERS = 1000
 
 
@@ -117,7 +122,7 @@ def _read(segments: Segments, wanted: Sequence[Wanted]) -> None:
             buffers.append(view)
             end = next_offset + view.nbytes
             stop += 1
-        with segments.reading(segment) as fd:
+        with suppress(StoreBroken), segments.reading(segment) as fd:
             if fd is not None:
                 read_into(fd, buffers, offset)
         start = stop
@@ -138,7 +143,10 @@ def _not_as_named(window: Wanted) -> list[int]:
 def read_one(
     segments: Segments, block_id: BlockId, where: Location, into: memoryview
 ) -> bool | None:
-    """One particle: whether it is as named; None where its segment's file is gone."""
+    """One particle: whether it is as named; None where its segment's file is gone.
+
+    Raises: StoreBroken where nothing can be said (no file descriptor left).
+    """
     with segments.reading(where.segment) as fd:
         if fd is None:
             return None

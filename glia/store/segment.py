@@ -110,12 +110,15 @@ class Segments:
         """A file descriptor of one's own, or None where the file is gone.
 
         Opened anew each time (10 us): so a segment can be unlinked under a reader.
+        Raises: StoreBroken where it is there and cannot be opened (no descriptor left).
         """
         try:
             fd = os.open(self.file(number), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             yield None
             return
+        except OSError as error:
+            raise StoreBroken(f"segment {number} cannot be opened: {error.strerror}") from error
         try:
             yield fd
         finally:

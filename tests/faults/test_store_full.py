@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from glia.errors import StoreBroken, StoreFull
+from glia.errors import NotFound, StoreBroken, StoreFull
 from glia.store.base import Buffer, SealedWindow
 from glia.store.disk import DiskStore
 from tests.builders import WIDE, make_chain
@@ -122,4 +122,43 @@ def test_each_call_may_fail(
     store.close()
     store = DiskStore(tmp_path / "store", CAP)
     assert_holds(store, windows)
+    store.close()
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """This process can open nothing more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = os.open(os.devnull, os.O_RDONLY)
+    os.close(highest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.fault("F6")
+def test_without_a_file_descriptor_nothing_is_taken_for_damage(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    windows = sealed(make_chain(6))
+    for part in (windows[:3], windows[3:5]):
+        store = DiskStore(path, CAP)
+        store.put(part)
+        store.close()
+    store = DiskStore(path, CAP, segment_bytes=1024)
+    before = store.stats()
+    with no_descriptor_left():
+        assert load(store, windows[:5]) == [None] * 5
+        with pytest.raises(NotFound):
+            store.read_block(windows[0].record.blocks[0])
+        with pytest.raises(StoreBroken):
+            store.put(windows[5:])
+    after = store.stats()
+    assert (after.num_windows, after.num_blocks) == (before.num_windows, before.num_blocks)
+    assert after.num_quarantined == 0
+    assert_holds(store, windows[:5])
+    store.put(windows)
+    assert_holds(store, windows)
+    assert store.check().bad_windows == 0
     store.close()
