@@ -81,9 +81,11 @@ def test_start_returns_when_it_answers_and_stop_when_it_is_gone(place: Place) ->
     assert (code, f"pid {pid}" in said) == (2, True)
     assert said.splitlines()[-1] == f"hint: gliad stop --data-dir {place.data_dir}"
 
+    process = os.pidfd_open(pid)
     code, said = place("stop")
     assert code == 0, said
-    assert not Path(f"/proc/{pid}").exists()
+    assert select.select([process], [], [], 0)[0]  # it has ended, reaped or not
+    os.close(process)
     assert not (place.data_dir / "gliad.sock").exists()
     assert not (place.data_dir / "gliad.lock").exists()
     assert place("stop")[0] == 2
