@@ -124,7 +124,7 @@ def test_every_byte_of_a_record_is_guarded(model: Path, tmp_path: Path) -> None:
     index = store._catalog.index
     window = WINDOWS[4]
     name = window.record.window_id
-    for number in range(400 if FULL else 60):
+    for number in range(400 if FULL else 24):
         value = index.get(window_key(name))
         assert value is not None
         damaged = bytearray(value)

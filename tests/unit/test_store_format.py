@@ -33,8 +33,6 @@ from tests.builders import make_chain
 from tests.store_parts import MIB, assert_holds, flip_bit, joined, sealed, segment_files
 from tests.vectors import make_store, store_reference
 
-pytestmark = pytest.mark.spec(25)
-
 
 def _vector() -> dict[str, Any]:
     vector: dict[str, Any] = json.loads(make_store.FILE.read_text())
@@ -103,6 +101,7 @@ def test_the_store_reads_the_vector(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.spec(25)
 def test_the_reference_lists_any_store(tmp_path: Path) -> None:
     """Many segments, forks, evictions, a block healed elsewhere, an unclean stop."""
     path = tmp_path / "store"
@@ -132,6 +131,7 @@ def test_the_reference_lists_any_store(tmp_path: Path) -> None:
             assert b"".join(particles) == joined(window)
 
 
+@pytest.mark.spec(61)
 def test_any_bit_of_a_groups_head_is_guarded() -> None:
     window = sealed(make_chain(1))[0]
     entries = [(n, len(particle)) for n, particle in enumerate(window.particles)]
