@@ -51,9 +51,15 @@ def numerics_class(
     ]
     overrides = [f"{name}={os.environ[name]}" for name in _OVERRIDES if os.environ.get(name)]
     if overrides:
-        digest = hashlib.sha256("\n".join(overrides).encode()).hexdigest()[:16]
-        fields.append(f"env-{digest}")
-    return ("native:" + ",".join(fields))[:MAX_CLASS_BYTES]
+        fields.append(f"env-{_digest('|'.join(overrides))}")
+    name = "native:" + ",".join(fields)
+    if len(name.encode()) > MAX_CLASS_BYTES:
+        name = f"native:{SCHEDULE},{_digest(name)}"
+    return name
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _cpu() -> str:

@@ -108,23 +108,39 @@ def read_config(path: Path) -> dict[str, Any]:
 def _read(path: Path, settings: LoadSettings) -> PreTrainedModel:
     """Weights as transformers reads them: safetensors only, no code of the model's own."""
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+        read: Any = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=_DTYPES[settings.dtype],
             local_files_only=True,
             use_safetensors=True,
             trust_remote_code=False,
             attn_implementation="sdpa",
+            ignore_mismatched_sizes=True,  # they are in the report, with their names
+            output_loading_info=True,
         )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise BadModelFile(f"{path}: {error}", hint="get the model's files again") from error
+    model: PreTrainedModel = read[0]
+    _check_complete(path, read[1])
     for adapter in settings.adapters:
         merge_adapter(model, adapter)
     model.requires_grad_(False)
     model.to(settings.device)  # type: ignore[arg-type]
     model.train(False)
     return model
+
+
+def _check_complete(path: Path, report: dict[str, Any]) -> None:
+    """transformers fills what is missing with random numbers and skips what it does not know."""
+    for kind in ("missing_keys", "mismatched_keys", "unexpected_keys", "error_msgs"):
+        if report.get(kind):
+            names = ", ".join(sorted(map(str, report[kind]))[:3])
+            raise BadModelFile(
+                f"{path}: weights do not fit config.json: {kind.replace('_', ' ')} {names}",
+                hint="get the model's files again",
+            )
 
 
 def _over_pool(

@@ -213,14 +213,6 @@ class Pool:
         self._by_slot(self._keys[layer])[:, index] = k.transpose(0, 1).reshape(split)
         self._by_slot(self._values[layer])[:, index] = v.transpose(0, 1).reshape(split)
 
-    def copy_slot(self, source: int, target: int) -> None:
-        """Make `target` hold what `source` holds, in all layers."""
-        size = self.block_size
-        for tensor in (*self._keys, *self._values):
-            tensor[:, target * size : (target + 1) * size] = tensor[
-                :, source * size : (source + 1) * size
-            ]
-
     def zero_slot(self, slot: int) -> None:
         """Forget what a slot holds, in all layers."""
         size = self.block_size

@@ -1,0 +1,133 @@
+"""L0's tensors: every position is found in its slot, within the cap, and read without a copy."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from glia.errors import PoolExhausted
+from glia.graph.profile import LayerShape
+from glia.kv.pool import KEY_TILE, Pool, num_slots_for
+
+SIZE = 16
+SHAPES = (LayerShape(0, 2, 8), LayerShape(1, 2, 8), LayerShape(3, 1, 32))
+CPU = torch.device("cpu")
+
+
+def make_pool(num_slots: int = 12, context: int = 192, size: int = SIZE) -> Pool:
+    return Pool(SHAPES, size, num_slots, torch.float32, CPU, context)
+
+
+def token(layer: int, position: int, sequence: int = 1) -> torch.Tensor:
+    """A K or V [G, D] that says whose it is."""
+    shape = SHAPES[layer]
+    return torch.full((shape.kv_heads, shape.head_dim), sequence * 1e4 + position + layer / 10)
+
+
+def fill(pool: Pool, table: list[int], cuts: list[int], sequence: int = 1) -> None:
+    at = 0
+    for length in cuts:
+        where = pool.dispatch(at, length, table)
+        for layer in range(len(SHAPES)):
+            rows = torch.stack([token(layer, p, sequence) for p in range(at, at + length)])
+            pool.write(layer, where, rows, -rows)
+        at += length
+
+
+TABLES = [
+    [0, 1, 2, 3, 4],
+    [5, 6, 7, 8, 9],
+    [9, 8, 7, 6, 5],
+    [4, 0, 11, 7, 2],
+    [0, 1, 2, 4, 3],
+]
+
+
+@pytest.mark.spec(2)
+@pytest.mark.parametrize("table", TABLES, ids=str)
+@pytest.mark.parametrize("cuts", [[70], [1] * 20, [15, 1, 1, 16, 17, 20]], ids=str)
+def test_every_position_is_found_through_the_block_table_in_every_layer(
+    table: list[int], cuts: list[int]
+) -> None:
+    pool = make_pool()
+    fill(pool, table, cuts)
+    total = sum(cuts)
+    where = pool.dispatch(total - 1, 1, table)
+    for layer in range(len(SHAPES)):
+        keys, values = pool.view(layer, where)
+        assert keys.shape[1] == where.key_length
+        for position in range(total):
+            assert torch.equal(keys[:, position], token(layer, position))
+            assert torch.equal(values[:, position], -token(layer, position))
+
+
+@pytest.mark.spec(2)
+def test_a_sequence_leaves_at_most_block_size_minus_one_rows_unused() -> None:
+    for num_tokens in range(1, 70):
+        num_slots = -(-num_tokens // SIZE)
+        where = make_pool().dispatch(0, num_tokens, list(range(12))[:num_slots])
+        assert where.gather is None
+        assert 0 <= num_slots * SIZE - num_tokens < SIZE
+
+
+def test_slots_in_a_row_are_read_where_they_stand() -> None:
+    pool = make_pool()
+    fill(pool, [3, 4, 5], [48])
+    keys, _ = pool.view(0, pool.dispatch(47, 1, [3, 4, 5]))
+    again, _ = pool.view(0, pool.dispatch(20, 1, [3, 4, 5]))
+    assert keys.data_ptr() == again.data_ptr()
+    keys[0, 0, 0] = 77.0
+    assert again[0, 0, 0] == 77.0
+    scattered, _ = pool.view(0, pool.dispatch(20, 1, [4, 3, 5]))
+    assert scattered.data_ptr() != keys.data_ptr()
+
+
+def test_the_last_slot_has_room_for_a_whole_tile_of_keys_behind_it() -> None:
+    pool = make_pool()
+    where = pool.dispatch(0, 1, [11])
+    for layer in range(len(SHAPES)):
+        keys, values = pool.view(layer, where)
+        assert keys.shape[1] == values.shape[1] == KEY_TILE
+
+
+@pytest.mark.parametrize("table", [[2, 3, 4], [4, 2, 9]], ids=str)
+@pytest.mark.parametrize("size", [16, 48])
+def test_another_sequence_is_not_touched(table: list[int], size: int) -> None:
+    pool = make_pool(context=12 * size, size=size)
+    others = [slot for slot in range(12) if slot not in table]
+    fill(pool, others, [len(others) * size], sequence=2)
+    fill(pool, table, [len(table) * size], sequence=1)
+    where = pool.dispatch(len(others) * size - 1, 1, others)
+    for layer in range(len(SHAPES)):
+        keys, _ = pool.view(layer, where)
+        for position in range(len(others) * size):
+            assert torch.equal(keys[:, position], token(layer, position, 2))
+
+
+def test_a_cleared_slot_is_zero_and_its_neighbours_are_not() -> None:
+    pool = make_pool()
+    fill(pool, [0, 1, 2], [48])
+    pool.zero_slot(1)
+    for layer in range(len(SHAPES)):
+        keys, values = pool.view(layer, pool.dispatch(47, 1, [0, 1, 2]))
+        for tensor in (keys, values):
+            is_zero = (tensor == 0).all(0).all(1)[1:48]  # position 0 of layer 0 is 10,000
+            assert is_zero.tolist() == [16 <= position < 32 for position in range(1, 48)]
+
+
+@pytest.mark.parametrize("context", [64, 512, 100_000])
+@pytest.mark.parametrize("cap", [120_000, 300_000, 3_000_000])
+def test_all_that_a_pool_allocates_fits_its_cap(cap: int, context: int) -> None:
+    num_slots = num_slots_for(cap, SHAPES, SIZE, torch.float32, context)
+    pool = make_pool(num_slots, context)
+    assert pool.num_bytes <= cap
+    wasteful = make_pool(num_slots + 2, context)
+    assert wasteful.num_bytes > cap
+
+
+def test_a_cap_below_one_slot_is_refused_with_a_cap_that_works() -> None:
+    with pytest.raises(PoolExhausted) as caught:
+        num_slots_for(1000, SHAPES, SIZE, torch.float32, 512)
+    assert caught.value.hint is not None
+    needed = int(caught.value.hint.rsplit(" ", 1)[1])
+    assert num_slots_for(needed, SHAPES, SIZE, torch.float32, 512) >= 16
