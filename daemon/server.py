@@ -20,7 +20,7 @@ from daemon.parts import Parts
 from daemon.session import Session
 from daemon.wire import Peer, Wire, peer_of
 from glia.errors import BadRequest, GliaError, QuotaExceeded, RemoteProtocolError
-from glia.local.messages import ClientMessage, Failed, Hello
+from glia.local.messages import Failed, Hello
 
 _BACKLOG = 1024
 _MAX_HALF_OPEN = 64
@@ -137,8 +137,8 @@ class Server:
             session = Session(self._parts, wire, peer)
             session.welcome(hello)
             await session.run(messages[1:])
-        except* RemoteProtocolError as group:
-            raise _first(group) from group
+        except BaseExceptionGroup as group:
+            raise _accusation(group) from group
         finally:
             self._num_clients -= 1
 
@@ -158,13 +158,15 @@ class Server:
             await wire.drained()
 
 
-def _first(group: BaseExceptionGroup[GliaError]) -> GliaError:
-    error: BaseException = group
+def _accusation(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error to drop a client for, where the group says nothing worse; else the group.
+
+    A cancellation beside it (the client hung up, too) comes back at the next checkpoint.
+    """
+    known, rest = group.split((RemoteProtocolError, QuotaExceeded))
+    if known is None or (rest is not None and rest.split(trio.Cancelled)[1] is not None):
+        return group
+    error: BaseException = known
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    if not isinstance(error, GliaError):
-        raise TypeError("not an error of ours")
     return error
-
-
-__all__ = ["ClientMessage", "Server", "listen"]

@@ -124,7 +124,7 @@ def test_random_frames_crash_nothing(node: RunningNode) -> None:
         sock.close()
     watcher = node.client()
     until(lambda: watcher.status().counters["connections"] > 0)
-    assert "crashed" not in watcher.status().counters, node.log[-2000:]
+    assert "crashed" not in watcher.status().counters, node.log[-4000:]
 
 
 def test_the_parser_takes_any_cut() -> None:
@@ -150,3 +150,16 @@ def test_the_parser_refuses_a_length_before_it_buffers() -> None:
 def test_a_message_of_ours_that_is_too_large_is_not_sent() -> None:
     with pytest.raises(LocalProtocolError, match="does not fit"):
         encode_frame(m.Match(1, [2**32 - 1] * 300_000))
+
+
+def test_hanging_up_right_behind_a_bad_frame(node: RunningNode) -> None:
+    """The reader accuses while the sender finds nobody there."""
+    watcher = node.client()
+    before = watcher.status().counters.get("dropped", 0)
+    statuses = b"".join(bytes(encode_frame(m.Status(n))) for n in range(50))
+    for _ in range(200):
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(os.fspath(node.data_dir / "gliad.sock"))
+            sock.sendall(HELLO + statuses + BAD["an unknown message"])
+    until(lambda: watcher.status().counters["dropped"] > before)
+    assert "crashed" not in watcher.status().counters, node.log[-4000:]
