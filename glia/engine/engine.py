@@ -28,6 +28,7 @@ from glia.errors import (
     CapacityError,
     EngineFailed,
     GliaError,
+    NotFound,
     NotRunning,
     PromptError,
     ProtocolError,
@@ -235,7 +236,7 @@ class Engine:
         try:
             if sequence.chain:
                 self._memory.flush(sequence.chain)
-        except (CapacityError, StoreError) as error:
+        except (CapacityError, NotFound, StoreError) as error:
             sequence.warning = f"windows are not on disk: {error.message}"
             tip = None
         sequence.spend("flush", time.perf_counter() - started)

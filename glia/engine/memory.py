@@ -67,10 +67,13 @@ class TierMemory(Protocol):
         """
 
     def seal_end(self) -> list[WindowId]:
-        """Names of the oldest asked seal."""
+        """Names of the oldest asked seal.
+
+        Raises: NotFound (the window before them is gone), ArenaExhausted, StoreBroken.
+        """
 
     def seal_ready(self) -> bool:
         """Whether seal_end would not wait."""
 
     def flush(self, window_ids: Sequence[WindowId]) -> None:
-        """Return when these windows are durable. Raises: StoreFull, StoreBroken."""
+        """Return when these windows are durable. Raises: StoreFull, StoreBroken, NotFound."""

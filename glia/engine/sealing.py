@@ -20,7 +20,7 @@ from glia.engine.memory import TierMemory
 from glia.engine.payloads import all_finite, layer_starts, window_views
 from glia.engine.residency import Residency
 from glia.engine.sequence import Sequence
-from glia.errors import CapacityError, EngineFailed, StoreError
+from glia.errors import CapacityError, EngineFailed, NotFound, StoreError
 from glia.graph.profile import Profile
 
 
@@ -114,14 +114,15 @@ class Sealer:
     def _end_oldest(self) -> None:
         """Names come back: the slots stand for them now.
 
-        Where windows cannot be kept (store full, arena full), the sequence goes on without
-        names: its answer is as good, the next request computes it again.
+        Where windows cannot be kept (store or arena full, or the window before them is gone
+        from every tier but L0), the sequence goes on without names: its answer is as good,
+        the next request computes it again.
         """
         seal = self._under_way.popleft()
         sequence = seal.sequence
         try:
             names = self._memory.seal_end()
-        except (CapacityError, StoreError) as error:
+        except (CapacityError, NotFound, StoreError) as error:
             sequence.keepable = False
             sequence.warning = f"not kept from token {seal.index * self._profile.block_size} on: "
             sequence.warning += error.message

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glia.engine.memory import Leased
-from glia.errors import ArenaExhausted, BadRequest
+from glia.errors import ArenaExhausted, NotFound
 from glia.graph.block import encode_header
 from glia.graph.chain import longest_chain, prefix_keys
 from glia.graph.ids import (
@@ -213,7 +213,7 @@ class LocalMemory:
             return [genesis_block(*own, shape.layer) for shape in self._profile.layers]
         record = self._get(prev)
         if record is None:
-            raise BadRequest("the window before these is not known")
+            raise NotFound("the window before these is not known here")
         return record.blocks
 
     def _key_of(self, window_id: WindowId | None) -> PrefixKey:
