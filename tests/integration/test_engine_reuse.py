@@ -66,7 +66,7 @@ class Parts:
 @pytest.fixture(scope="module", params=SHAPES)
 def parts(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Parts]:
+) -> Parts:
     torch.set_num_threads(1)
     kind, changes, how = SHAPES[request.param]
     path = save_tiny(tmp_path_factory.mktemp("models") / "m", kind, **changes)
