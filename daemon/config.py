@@ -46,7 +46,6 @@ class L2Config:
 
     size_bytes: int = 20 * GIB
     segment_bytes: int = 128 * MIB
-    group_commit_ms: float = 5.0
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,6 @@ _SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
         {
             "size": ("size_bytes", _size(MIB)),
             "segment_size": ("segment_bytes", _size(MIB, 4 * GIB)),
-            "group_commit_ms": ("group_commit_ms", _span(0.0, 1000.0)),
         },
     ),
     "engine": (

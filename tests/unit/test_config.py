@@ -39,7 +39,7 @@ def test_every_documented_key_takes_effect(tmp_path: Path) -> None:
     changed = {
         "l0": 'size = "2MiB"',
         "l1": 'size = "1.5GiB"\nhot_steps = 1\nstaging_size = "3MiB"\nprefault_size = "0B"',
-        "l2": 'size = "1TiB"\nsegment_size = "2MiB"\ngroup_commit_ms = 0',
+        "l2": 'size = "1TiB"\nsegment_size = "2MiB"',
         "engine": "num_threads = 3\nmax_running = 1\nprefill_tokens = 32\n"
         "start_timeout_s = 9\nmax_restarts = 0",
         "api": "handshake_timeout_s = 0.5\nmax_clients = 2\nmax_waiting = 1",
@@ -70,7 +70,7 @@ def test_every_documented_key_takes_effect(tmp_path: Path) -> None:
         ('[l2]\nsize = "65TiB"', "glia.toml:2: l2.size", "64TiB"),
         ("[engine]\nmax_running = 0", "glia.toml:2: engine.max_running", "from 1"),
         ("[engine]\nmax_running = true", "glia.toml:2: engine.max_running", "whole"),
-        ("[l2]\ngroup_commit_ms = nan", "glia.toml:2: l2.group_commit_ms", "from"),
+        ("[engine]\nstart_timeout_s = nan", "glia.toml:2: engine.start_timeout_s", "from"),
         ('[log]\nlevel = "loud"', "glia.toml:2: log.level", "unknown value"),
         ('models_dir = "here"', "glia.toml:1: models_dir", "absolute"),
         ("[l0\n", "glia.toml:1", ""),
