@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
 
 import trio
 
+from daemon.checking import check_everything
 from daemon.link import Deliver
 from daemon.parts import Parts
-from glia.errors import BadRequest, Cancelled
+from glia.errors import BadRequest
 from glia.graph.ids import WindowId
 from glia.graph.window import WindowRecord
 from glia.local.messages import (
@@ -32,12 +31,10 @@ from glia.local.messages import (
     TierValue,
     WindowValue,
 )
-from glia.store.base import CheckReport
 
 ApiCall = Status | Models | AddModel | Chain | Check | Evict | Shutdown
 
 _PAGE_BYTES = 256 * 1024
-_PROGRESS_S = 0.1
 
 
 async def answer(parts: Parts, call: ApiCall, post: Deliver) -> Reply:
@@ -110,41 +107,12 @@ def _page(call: Chain, chain: list[WindowRecord]) -> ChainReply:
 
 
 async def _check(parts: Parts, call: Check, post: Deliver) -> CheckReply:
+    def tell(what: str, done: int, total: int) -> None:
+        post(Progress(call.id, what, done, total))
+
     async with parts.checking:
-        await parts.memory.writer.flush_all()
-        report = await _check_store(parts, lambda done, total: post(_progress(call, done, total)))
+        report = await check_everything(parts.memory, tell)
     return CheckReply(call.id, report.checked, report.bad, report.windows, report.bad_windows)
-
-
-def _progress(call: Check, done: int, total: int) -> Progress:
-    return Progress(call.id, "checking", done, total)
-
-
-async def _check_store(parts: Parts, tell: Callable[[int, int], None]) -> CheckReport:
-    """Check in a worker thread that ends soon after this is cancelled."""
-    unwanted = threading.Event()
-    told_s = 0.0
-
-    def progress(done: int, total: int) -> None:
-        nonlocal told_s
-        if unwanted.is_set():
-            raise Cancelled("nobody waits for this check any more")
-        if done >= total or time.monotonic() - told_s > _PROGRESS_S:
-            told_s = time.monotonic()
-            trio.from_thread.run_sync(tell, done, total)
-
-    async def watch() -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            unwanted.set()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch)
-        with trio.CancelScope(shield=True):
-            report = await trio.to_thread.run_sync(parts.memory.store.check, progress)
-        nursery.cancel_scope.cancel()
-    return report
 
 
 async def _evict(parts: Parts, call: Evict) -> EvictReply:

@@ -75,6 +75,10 @@ class L1Table:
         """The cap."""
         return self._extents.total_bytes
 
+    def names(self) -> list[WindowId]:
+        """All windows, least recently used first."""
+        return list(self._order)
+
     def record(self, window_id: WindowId) -> WindowRecord | None:
         """The record of a window that is here."""
         window = self._windows.get(window_id)
@@ -199,6 +203,14 @@ class L1Table:
         if window.dirty:
             window.dirty = False
             self.dirty_bytes -= window.size_bytes
+
+    def discard(self, window_id: WindowId) -> bool:
+        """Drop one window; False where it is pinned or dirty."""
+        window = self._windows[window_id]
+        if window.pins or window.dirty:
+            return False
+        self._drop(window_id)
+        return True
 
     def evict(self) -> tuple[int, int]:
         """Drop all that may go. Returns freed bytes and windows."""

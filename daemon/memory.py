@@ -64,7 +64,7 @@ class Memory:
 
     async def chain(self, tip: WindowId) -> list[WindowRecord]:
         """The windows from genesis to `tip`. Raises: NotFound, MalformedParticle."""
-        return await trio.to_thread.run_sync(walk, tip, self._current)
+        return await trio.to_thread.run_sync(walk, tip, self.records.get_now)
 
     async def evict(self) -> tuple[int, int]:
         """Drop from L1 all that is not in use, written first. Returns freed bytes and windows."""
@@ -92,7 +92,3 @@ class Memory:
             quarantined=stats.num_quarantined,
         )
         return {"l1": l1, "l2": l2}
-
-    def _current(self, window_id: WindowId) -> WindowRecord | None:
-        """A record as it is now, past the ones kept for speed."""
-        return self.table.record(window_id) or self.store.get(window_id)

@@ -51,6 +51,10 @@ class Records:
                 self._keep(self._kept, window_id, record)
         return record
 
+    def get_now(self, window_id: WindowId) -> WindowRecord | None:
+        """The same past the records kept for speed: what is whole at this moment."""
+        return self._table.record(window_id) or self._store.get(window_id)
+
     def forget(self, window_id: WindowId) -> None:
         """A kept record proved to be of a window that is whole no longer."""
         with self._lock:

@@ -93,7 +93,7 @@ class Sealer:
 
         def fill() -> tuple[list[Sealed], list[bool]]:
             sealed = seal_windows(binding, anchor, tokens, payloads, self._arena.view, offsets)
-            known = [self._records.get(w.record.window_id) is not None for w in sealed]
+            known = [self._records.get_now(w.record.window_id) is not None for w in sealed]
             return sealed, known
 
         try:

@@ -18,7 +18,7 @@ from daemon.link import EngineLink, FromEngine
 from daemon.memory_calls import MemoryCall, MemoryCalls
 from daemon.parts import Parts
 from daemon.wire import Peer, Wire
-from glia.errors import GliaError, QuotaExceeded, RemoteProtocolError
+from glia.errors import BadRequest, GliaError, QuotaExceeded, RemoteProtocolError
 from glia.local.messages import (
     PROTOCOL_VERSION,
     Attach,
@@ -37,6 +37,7 @@ from glia.local.messages import (
     Welcome,
 )
 
+KINDS = ("client", "engine")
 _MAX_CALLS = 1024
 _MAX_MEMORY_CALLS = 256
 _MEMORY_CALLS = get_args(MemoryCall)
@@ -57,15 +58,19 @@ class Session:
         self._generations: dict[int, Generation] = {}
         self._link: EngineLink | None = None
         self._num_calls = 0
+        self._is_engine = False
         self._scope = trio.CancelScope()
 
     def welcome(self, hello: Hello) -> None:
-        """Answer the Hello. Raises: RemoteProtocolError for another protocol version."""
+        """Answer the Hello. Raises: RemoteProtocolError for another version or kind."""
         if hello.protocol != PROTOCOL_VERSION:
             raise RemoteProtocolError(
                 f"protocol {hello.protocol} is not spoken here, {PROTOCOL_VERSION} is",
                 hint="use the client that came with this gliad",
             )
+        if hello.kind not in KINDS:
+            raise RemoteProtocolError(f"a connection is one of {KINDS}, not {hello.kind!r}")
+        self._is_engine = hello.kind == "engine"
         arena = self._parts.memory.arena
         welcome = Welcome(
             id=hello.id,
@@ -166,6 +171,8 @@ class Session:
 
     def _attach(self, call: Attach) -> None:
         """An engine that serves a model becomes one that can be asked. Raises: BadRequest."""
+        if call.serves and not self._is_engine:
+            raise BadRequest("a client serves no model", hint="say Hello as an engine")
         if call.serves:
             link = EngineLink(self._wire, call, self._peer.pid)
             self._parts.engines.attach(link)

@@ -73,9 +73,9 @@ class RunningNode:
 
         until(answers, 20.0)
 
-    def client(self, *, timeout_s: float = 0.0) -> Client:
+    def client(self, *, kind: str = "client", timeout_s: float = 0.0) -> Client:
         """Closed with the node, if not before."""
-        self._clients.append(Client.connect(self.data_dir, timeout_s=timeout_s))
+        self._clients.append(Client.connect(self.data_dir, kind=kind, timeout_s=timeout_s))
         return self._clients[-1]
 
     def author(self, numerics_class: str = CLASS) -> Author:

@@ -11,6 +11,7 @@ import array
 import os
 import select
 import socket
+import struct
 import time
 from collections import deque
 from pathlib import Path
@@ -25,13 +26,14 @@ from glia.local.messages import Call, DaemonMessage, Failed, Reply
 _RECEIVE_BYTES = 256 * 1024
 _MAX_DESCRIPTORS = 4
 _RETRY_S = 0.02
+_PEER = struct.Struct("3i")  # pid, uid, gid
 CONNECTION_ID = 0  # a Failed of this id is about the connection
 
 
 def dial(path: Path, timeout_s: float) -> socket.socket:
     """A connected socket; waits up to `timeout_s` for a gliad that is still starting.
 
-    Raises: NotRunning where there is none.
+    Raises: NotRunning where there is none, or where it is another user's.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -48,7 +50,17 @@ def dial(path: Path, timeout_s: float) -> socket.socket:
                 raise not_running(path) from error
             time.sleep(_RETRY_S)
         else:
+            _check_owner(sock, path)
             return sock
+
+
+def _check_owner(sock: socket.socket, path: Path) -> None:
+    """Prompts go to a gliad of our own only."""
+    peer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    _, uid, _ = _PEER.unpack(peer)
+    if uid != os.geteuid():
+        sock.close()
+        raise NotRunning(f"the gliad at {path.parent} is of uid {uid}", hint=_start_hint(path))
 
 
 def not_running(path: Path) -> NotRunning:

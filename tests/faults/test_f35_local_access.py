@@ -8,12 +8,15 @@ import socket
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from glia.client import Client
 from glia.errors import BadRequest, GliaError, NotRunning
+from glia.local import messages as m
+from glia.local.frames import encode_frame
 from tests.node_parts import RunningNode, until
 
 NOBODY = 65534
@@ -85,10 +88,15 @@ def test_another_user_is_refused_even_past_the_file_modes(node: RunningNode) -> 
         if path.stat().st_uid == 0 and path != Path("/") and path != Path("/tmp"):  # noqa: S108
             path.chmod(0o755)
     (node.data_dir / "gliad.sock").chmod(0o666)
-    assert _as_nobody(node.data_dir) == "closed"
+    heard, _, error = _as_nobody(node.data_dir).partition("; ")
+    assert heard in ("told 0 bytes", "cannot connect")
+    assert error == f"the gliad at {node.data_dir} is of uid 0"
+    assert node.client().status().counters["refused_uid"] == 2
     node.data_dir.chmod(0o700)
-    assert _as_nobody(node.data_dir) == "NotRunning"
-    assert node.client().status().counters["refused_uid"] == 1
+    heard, _, error = _as_nobody(node.data_dir).partition("; ")
+    assert heard == "cannot connect"
+    assert "not yours to open" in error
+    assert node.client().status().counters["refused_uid"] == 2
 
 
 def _as_nobody(data_dir: Path) -> str:
@@ -112,12 +120,19 @@ def _as_nobody(data_dir: Path) -> str:
 
 
 def _try(data_dir: Path) -> str:
+    """With a bare socket first: it is gliad that refuses, not only our client."""
+    path = data_dir / "gliad.sock"
+    said = "cannot connect"
+    with socket.socket(socket.AF_UNIX) as sock, suppress(PermissionError):
+        sock.connect(os.fspath(path))
+        sock.settimeout(5.0)
+        with suppress(BrokenPipeError, ConnectionResetError):
+            sock.sendall(encode_frame(m.Hello(1, m.PROTOCOL_VERSION, "client", "")))
+            said = f"told {len(sock.recv(100))} bytes"
     try:
-        Client.connect(data_dir / "gliad.sock", timeout_s=0.0)
+        Client.connect(path, timeout_s=0.0)
     except NotRunning as error:
-        return "closed" if "closed" in error.message else "NotRunning"
-    except GliaError as error:
-        return error.code
+        return f"{said}; {error.message}"
     return "connected"
 
 

@@ -231,11 +231,13 @@ def test_a_model_directory_without_a_manifest_counts(node: RunningNode) -> None:
 
 
 def test_a_guest_engine_serves_and_a_second_one_is_refused(node: RunningNode) -> None:
-    guest, client = node.client(), node.client()
+    guest, client = node.client(kind="engine"), node.client()
+    with pytest.raises(BadRequest, match="a client serves no model"):
+        node.client().attach(MODEL, TINY, CLASS, serves="echo", dtype="bfloat16")
     attach_id = guest.attach(MODEL, TINY, CLASS, serves="echo", dtype="bfloat16")
     guest.send_event(m.Ready(attach_id, 0, []))
     until(lambda: engine_state(client, "echo") == "ready")
-    other = node.client()
+    other = node.client(kind="engine")
     with pytest.raises(BadRequest, match="another engine"):
         other.attach(ModelId(bytes(32)), TINY, CLASS, serves="echo", dtype="bfloat16")
     events = client.generate("echo", [1, 2], max_tokens=1)

@@ -13,7 +13,8 @@ import pytest
 
 from glia.errors import ArenaExhausted, BadRequest, NotFound, QuotaExceeded
 from glia.graph.ids import ModelId, WindowId, digest
-from tests.builders import CLASS, MODEL, TINY, make_chain, make_profile
+from glia.local import messages as m
+from tests.builders import CLASS, MODEL, TINY, Chain, make_chain, make_profile
 from tests.node_parts import (
     MIB,
     ROOT,
@@ -332,3 +333,103 @@ def test_a_chain_comes_in_pages_and_check_reads_everything(node: RunningNode) ->
     assert told
     with pytest.raises(BadRequest, match="no tier"):
         client.evict("l2")
+
+
+def test_leaving_during_a_check_ends_it(node: RunningNode) -> None:
+    chain = make_chain(300)
+    author = node.author()
+    author.seal(chain)
+    author.client.flush(chain.window_ids)
+    watcher = node.client()
+    for _ in range(10):
+        client = node.client()
+        client._connection.call(m.Check(900))
+        client.close()
+    report = watcher.check()  # one at a time: it waits for those that are not over
+    assert (report.bad, report.windows) == (0, 300)
+    assert "crashed" not in watcher.status().counters
+
+
+@pytest.mark.spec(22)
+def test_a_block_that_rots_in_one_layer_shortens_the_prefix(node: RunningNode) -> None:
+    """One flipped bit on disk: a hole, told and counted; sealed again it is whole again."""
+    chain = make_chain(6)
+    author = node.author()
+    author.seal(chain)
+    author.client.flush(chain.window_ids)
+    client = node.client()
+    client.evict("l1")
+    _flip_bit(node, chain.particles[3][1])
+    assert list(author.lease(chain.window_ids).tiers) == [2] * 3
+    assert author.client.match(chain.tokens) == chain.window_ids[:3]
+    assert client.status().tiers["l2"].quarantined == 1
+    with pytest.raises(NotFound):
+        client.chain(chain.tip)
+    author.seal(chain, 3)
+    author.client.flush(chain.window_ids)
+    client.evict("l1")
+    leased = author.lease(chain.window_ids)
+    assert author.bytes_of(leased) == particles_of(chain)
+    assert client.check().bad == 0
+
+
+def _flip_bit(node: RunningNode, particle: bytes) -> None:
+    for path in (node.data_dir / "store").rglob("*"):
+        at = path.read_bytes().find(particle) if path.is_file() else -1
+        if at >= 0:
+            with path.open("r+b") as file:
+                file.seek(at + len(particle) - 1)
+                file.write(bytes([particle[-1] ^ 1]))
+            return
+    pytest.fail("the particle is in no file")
+
+
+@pytest.mark.fault("F8")
+@pytest.mark.parametrize("harm", ["removed", "emptied"])
+def test_store_files_lost_under_a_running_node(node: RunningNode, harm: str) -> None:
+    """Right bytes or misses, no crash; what is computed again is stored again, also later."""
+    chain = make_chain(20)
+    author = node.author()
+    author.seal(chain)
+    author.client.flush(chain.window_ids)
+    client = node.client()
+    client.evict("l1")
+    segments = [p for p in (node.data_dir / "store").rglob("*") if _holds(p, chain)]
+    assert segments
+    for path in segments:
+        if harm == "removed":
+            path.unlink()  # a process that has it open reads it still
+        else:
+            os.truncate(path, 0)
+    other = make_chain(20, seed=1)  # over the arena's bytes, which still were the right ones
+    author.seal(other)
+    leased = author.lease(chain.window_ids)
+    assert author.bytes_of(leased) == particles_of(chain)[: len(leased.tiers)]
+    assert leased.tiers == b"" or harm == "removed"
+    author.client.release(leased.lease)
+    for _ in range(2):
+        author.seal(chain)
+        author.client.flush(chain.window_ids)
+        client.evict("l1")
+        assert author.bytes_of(author.lease(chain.window_ids)) == particles_of(chain)
+        assert "crashed" not in client.status().counters
+        node.restart()
+        author, client = node.author(), node.client()
+
+
+def _holds(path: Path, chain: Chain) -> bool:
+    return path.is_file() and chain.particles[0][0] in path.read_bytes()
+
+
+def test_connections_leave_nothing_behind(node: RunningNode) -> None:
+    client = node.client()
+    folder = f"/proc/{node.process.pid}/fd"
+    node.author().client.close()
+    before = len(os.listdir(folder))
+    for seed in range(30):
+        author = node.author()
+        author.seal(make_chain(2, seed=seed))
+        author.lease(make_chain(2, seed=seed).window_ids)
+        author.client.close()
+    until(lambda: len(os.listdir(folder)) <= before)
+    assert client.status().tiers["l1"].windows == 60
