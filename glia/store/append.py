@@ -56,6 +56,11 @@ class Appender:
                 cut(self._segments.file(number), to.offset)
         self.cursor = Cursor(following, 0)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether somebody removed the file: what would be appended could not be found again."""
+        return self._fd >= 0 and not os.fstat(self._fd).st_nlink
+
     def leave(self, number: int) -> None:
         """Go on in the new segment `number`."""
         self.close()

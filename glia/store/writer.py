@@ -106,12 +106,20 @@ class Writer:
         )
 
     def _store(self, windows: Sequence[SealedWindow]) -> None:
+        self._leave_lost()
         plan = self._plan(windows)
         while self.make_room(plan.num_bytes, plan.shared_segments):
             plan = self._plan(windows)
         if plan.groups:
             self._write(plan)
         self._catalog.segments.touch(plan.shared_segments)
+
+    def _leave_lost(self) -> None:
+        """Go on in a new segment where the file of this one was removed under us."""
+        if self._appender.is_lost:
+            number = self._appender.cursor.segment
+            self._appender.leave(max(self._catalog.state.next_segment, number + 1))
+            self._catalog.lose({number})
 
     def _write(self, plan: Plan) -> None:
         before = self._appender.cursor
