@@ -65,7 +65,7 @@ class Residency:
         if count > len(self._free) + len(self._kept):
             raise PoolExhausted(
                 f"L0 has no {count} slots that nobody uses",
-                hint="wait for running requests, or raise [l0] size_bytes in glia.toml",
+                hint="wait for running requests, or raise [l0] size in glia.toml",
             )
         while len(self._free) < count:
             self._evict_oldest()

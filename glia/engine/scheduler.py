@@ -53,7 +53,7 @@ class Scheduler:
             raise PoolExhausted(
                 f"prompt and max_tokens need {sequence.limit} tokens of L0, which has room "
                 f"for {room}",
-                hint=f"ask for fewer tokens (max_tokens), or give [l0] size_bytes "
+                hint=f"ask for fewer tokens (max_tokens), or give [l0] size "
                 f"{needed / self._num_slots:.1f} times its value in glia.toml",
             )
         self._waiting.append(sequence)

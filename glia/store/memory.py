@@ -174,7 +174,7 @@ class MemoryStore:
         if needed > self._cap:
             raise StoreFull(
                 f"{needed} bytes do not fit into a store of {self._cap}",
-                hint="raise size_bytes of [l2] in glia.toml",
+                hint="raise [l2] size in glia.toml",
             )
 
     def _keep(self, window: SealedWindow) -> None:

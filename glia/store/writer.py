@@ -60,7 +60,7 @@ class Writer:
             if not uses or num_bytes > self._cap:
                 raise StoreFull(
                     f"{num_bytes} bytes do not fit into a store of {self._cap}",
-                    hint="raise size_bytes of [l2] in glia.toml",
+                    hint="raise [l2] size in glia.toml",
                 )
             victim = min(uses, key=lambda n: (n in spared, n == self._appender.cursor[0], uses[n]))
             is_end = victim == self._appender.cursor.segment
