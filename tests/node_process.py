@@ -1,4 +1,7 @@
-"""A real gliad for tests, whose engines are `tests/scripted_engine.py`. Settings come as JSON."""
+"""A real gliad for tests. Settings come as JSON.
+
+Its engines are `tests/scripted_engine.py`, or real ones where the settings say "real_engines".
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import json
 import sys
 from pathlib import Path
 
-from daemon.config import ApiConfig, Config, EngineConfig, L1Config, L2Config
+from daemon.config import ApiConfig, Config, EngineConfig, L0Config, L1Config, L2Config
+from daemon.engine_process import ENGINE_PROGRAM
 from daemon.node import main
 from glia.errors import GliaError
 
@@ -17,6 +21,7 @@ def _config(data_dir: Path, models_dir: Path, settings: dict[str, dict[str, floa
     return Config(
         data_dir=data_dir,
         models_dir=models_dir,
+        l0=L0Config(**settings.get("l0", {})),
         l1=L1Config(**settings.get("l1", {})),
         l2=L2Config(**settings.get("l2", {})),
         engine=EngineConfig(**settings.get("engine", {})),
@@ -25,9 +30,11 @@ def _config(data_dir: Path, models_dir: Path, settings: dict[str, dict[str, floa
 
 
 if __name__ == "__main__":
-    data_dir, models_dir, settings = sys.argv[1:]
+    data_dir, models_dir, given = sys.argv[1:]
+    settings = json.loads(given)
+    program = ENGINE_PROGRAM if "real_engines" in settings else ENGINE
     try:
-        sys.exit(main(_config(Path(data_dir), Path(models_dir), json.loads(settings)), ENGINE))
+        sys.exit(main(_config(Path(data_dir), Path(models_dir), settings), program))
     except GliaError as error:
         print(f"{error.code}: {error.message} ({error.hint})", file=sys.stderr)
         sys.exit(error.exit_code)

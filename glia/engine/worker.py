@@ -80,8 +80,8 @@ class Worker:
             self._client.send_reply(m.Done(call.id))
         else:
             freed_bytes, freed_windows = self._engine.evict_l0()
-            self._client.send_reply(m.EvictReply(call.id, freed_bytes, freed_windows))
             self._send_stats()
+            self._client.send_reply(m.EvictReply(call.id, freed_bytes, freed_windows))
 
     def _submit(self, call: m.Run) -> None:
         how = call.sampling
@@ -110,11 +110,11 @@ class Worker:
             self._client.send_event(m.Progress(run_id, "prefill", outcome.done, outcome.total))
         else:
             del self._ids[outcome.sequence], self._runs[run_id]
+            self._send_stats()  # first, so that who has the reply finds them in `status`
             if isinstance(outcome, Finished):
                 self._client.send_reply(_generated(run_id, outcome.answer))
             else:
                 self._fail(run_id, outcome.error)
-            self._send_stats()
 
     def _fail(self, call_id: int, error: GliaError) -> None:
         self._client.send_reply(m.Failed(call_id, error.code, error.message, error.hint))
