@@ -60,7 +60,7 @@ class Broker:
         self._loading: dict[str, KnownModel] = {}
 
     async def generate(self, generation: Generation, deliver: Deliver) -> Generated:
-        """Answer a Generate call; events and reply carry ids of their own.
+        """Answer a Generate call; events go to `deliver`.
 
         Raises: UnknownModel, ManifestError, BadRequest, QuotaExceeded, Cancelled, EngineError,
             ModelError, PromptError.
@@ -77,7 +77,7 @@ class Broker:
             nonlocal first_s
             if first_s is None and isinstance(event, Emitted):
                 first_s = trio.current_time()
-            deliver(event)
+            deliver(structs.replace(event, id=call.id))
 
         with self._counted(engine):
             generated = await generation.run(engine, tell)

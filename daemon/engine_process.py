@@ -87,14 +87,17 @@ async def run_engine(
     Args:
         started: is told the pid.
     """
-    process = await trio.lowlevel.open_process(
-        command.argv(model, dtype),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=command.environment(),
-        start_new_session=True,
-    )
+    try:
+        process = await trio.lowlevel.open_process(
+            command.argv(model, dtype),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=command.environment(),
+            start_new_session=True,
+        )
+    except OSError as error:
+        return EngineDied(f"the engine of {model.name} cannot be started: {error}")
     started(process.pid)
     said = bytearray()
     try:

@@ -26,6 +26,7 @@ class Engine:
     """One engine, whichever process it is in at the moment.
 
     Attributes:
+        is_guest: whether somebody else started it.
         renamed: the manifest to start it with from now on, where that has moved.
         error: why it is not to be had, once it has failed.
         num_calls: Generate calls that wait for it or run in it.
@@ -33,6 +34,7 @@ class Engine:
 
     def __init__(self, model: str, dtype: str) -> None:
         self.model = model
+        self.is_guest = False
         self.renamed: KnownModel | None = None
         self.dtype = dtype
         self.pid: int | None = None
@@ -133,6 +135,7 @@ class Engines:
         if engine is None or engine.error is not None:
             engine = self._engines[key] = Engine(*key)
             engine.pid = link.pid
+            engine.is_guest = True
             engine.ended.set()
         if engine.link is not None or engine.pid != link.pid:
             raise BadRequest(f"{key[0]} in {key[1]} is served by another engine")
@@ -150,7 +153,7 @@ class Engines:
         if engine is not None:
             engine.link = None
             engine.change()
-            if engine.ended.is_set():
+            if engine.is_guest:
                 del self._engines[engine.model, engine.dtype]
                 engine.error = EngineDied(f"the engine of {engine.model} went away")
 
@@ -188,6 +191,9 @@ class Engines:
                         engine.error = error
                         return
                     engine.num_restarts += 1
+        except Exception:  # one engine's trouble is not the node's
+            _log.exception("supervising the engine of %s failed", engine.model)
+            engine.error = EngineDied(f"the engine of {engine.model} cannot be supervised")
         finally:
             engine.pid = None
             engine.ended.set()

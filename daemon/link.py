@@ -6,6 +6,7 @@ Lives as long as the engine's connection; when that ends, every call ends with E
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import trio
@@ -87,7 +88,8 @@ class EngineLink:
             reply = await self._finish(run_id)
         except trio.Cancelled:
             self._abandoned.add(run_id)
-            self.cancel(run_id)
+            with suppress(GliaError):  # an engine that does not read is dropped by its session
+                self.cancel(run_id)
             raise
         if not isinstance(reply, Generated):
             raise RemoteProtocolError(f"an engine answered a Run with a {type(reply).__name__}")
@@ -140,8 +142,8 @@ class EngineLink:
     def _start(self, call: Call, deliver: Deliver) -> int:
         if self.closed.is_set():
             raise self._died()
-        self._calls[call.id] = _Outgoing(deliver)
         self._wire.post(call)
+        self._calls[call.id] = _Outgoing(deliver)
         return call.id
 
     async def _finish(self, call_id: int) -> Reply:

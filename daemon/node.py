@@ -43,7 +43,11 @@ def main(config: Config, program: Sequence[str] = ENGINE_PROGRAM) -> int:
     Raises: UserError, StoreError, ConfigError where it cannot start.
     """
     with _prepared(config) as (memory, listener):
-        trio.run(run_node, config, tuple(program), memory, listener)
+        try:
+            trio.run(run_node, config, tuple(program), memory, listener)
+        except BaseException:
+            _log.exception("gliad crashed")
+            raise
     return 0
 
 

@@ -10,7 +10,7 @@ import logging
 from typing import get_args
 
 import trio
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from daemon import api
 from daemon.broker import Generation
@@ -139,7 +139,7 @@ class Session:
             if isinstance(call, Generate):
                 reply: Struct = await self._generate(call)
             else:
-                reply = await api.answer(self._parts, call, self._wire.post)
+                reply = await api.answer(self._parts, call, self._deliver)
             self._wire.post(reply)
         except GliaError as error:
             self._fail(call, error)
@@ -158,16 +158,18 @@ class Session:
         self._generations[call.id] = Generation(call)
 
     async def _generate(self, call: Generate) -> Generated:
-        def deliver(event: Progress | Emitted) -> None:
-            try:
-                self._wire.post(structs.replace(event, id=call.id))
-            except GliaError:  # ours is in the engine's task: it must not end the engine
-                self._scope.cancel()
-
+        generation = self._generations[call.id]
         try:
-            return await self._parts.broker.generate(self._generations[call.id], deliver)
+            return await self._parts.broker.generate(generation, self._deliver)
         finally:
             del self._generations[call.id]
+
+    def _deliver(self, event: Progress | Emitted) -> None:
+        """Post an event; called from an engine's task, which our trouble must not end."""
+        try:
+            self._wire.post(event)
+        except GliaError:
+            self._scope.cancel()
 
     def _attach(self, call: Attach) -> None:
         """An engine that serves a model becomes one that can be asked. Raises: BadRequest."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import trio
 
 from daemon.l1 import L1Table
-from glia.errors import CapacityError, GliaError, StoreBroken, StoreError
+from glia.errors import GliaError, StoreBroken
 from glia.graph.ids import WindowId
 from glia.store.base import BlockStore, SealedWindow
 
@@ -120,9 +120,10 @@ class Writer:
         windows = [self._sealed(name) for name in group]
         try:
             await trio.to_thread.run_sync(self._store.put, windows)
-        except (CapacityError, StoreError) as error:
+        except GliaError as error:
             return error
-        except OSError as error:
+        except Exception as error:  # whatever it is: the windows stay, and the writer goes on
+            _log.exception("writing failed")
             return StoreBroken(f"the store cannot be written: {error}")
         for name in group:
             self._table.mark_clean(name)
