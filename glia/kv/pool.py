@@ -8,6 +8,7 @@ and masked; nothing that is computed depends on them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,9 +17,10 @@ import torch
 
 from glia.errors import PoolExhausted
 from glia.graph.profile import LayerShape
-from glia.kv.rotary import Rotary, rotate
+from glia.kv.rotary import Rotary, rotate_in_place
 
 KEY_TILE = 128
+ALIGN_BYTES = 64  # a cache line: vectors that straddle two are slower
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ def num_slots_for(
     per_token = token_bytes(shapes, dtype)
     scratch_per_token = max(token_bytes([s], dtype) for s in shapes)
     pad = KEY_TILE * per_token + (KEY_TILE + block_size) * scratch_per_token
+    pad += ALIGN_BYTES * (2 * len(shapes) + 1)
     room = cap_bytes - pad
     small = room // (block_size * (per_token + scratch_per_token))
     large = (room - context_tokens * scratch_per_token) // (block_size * per_token)
@@ -67,7 +70,7 @@ def num_slots_for(
     if num_slots < 1:
         raise PoolExhausted(
             f"L0 of {cap_bytes} bytes holds no window of this model",
-            hint=f"set [l0] size_bytes to at least {pad + 64 * block_size * per_token}",
+            hint=f"set [l0] size to at least {pad + 64 * block_size * per_token}",
         )
     return num_slots
 
@@ -76,8 +79,10 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
     """Zeros; on the CPU pages come from the kernel only when they are touched."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    num_bytes = int(np.prod(shape)) * dtype.itemsize
-    return torch.from_numpy(np.zeros(num_bytes, np.uint8)).view(dtype).view(shape)
+    num_bytes = math.prod(shape) * dtype.itemsize
+    memory = torch.from_numpy(np.zeros(num_bytes + ALIGN_BYTES, np.uint8))
+    start = -memory.data_ptr() % ALIGN_BYTES
+    return memory[start : start + num_bytes].view(dtype).view(shape)
 
 
 class Pool:
@@ -118,7 +123,8 @@ class Pool:
     @property
     def num_bytes(self) -> int:
         """Everything allocated."""
-        return sum(t.nbytes for t in (*self._keys, *self._values, self._scratch))
+        tensors = (*self._keys, *self._values, self._scratch)
+        return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
 
     def dispatch(self, position: int, num_tokens: int, table: Sequence[int]) -> Dispatch:
         """Resolve a block table once for all layers.
@@ -197,21 +203,32 @@ class Pool:
             position: of the first window's first token.
         """
         num_windows, size, num_heads, width = payload.shape
-        num_tokens = num_windows * size
-        tokens = payload.reshape(num_tokens, num_heads, width).to(self.dtype)
-        k, v = tokens[..., : width // 2], tokens[..., width // 2 :]
-        if rotary is not None:
-            cos, sin = rotary.at(position, num_tokens)
-            k = rotate(k, cos[:, None], sin[:, None])
+        num_tokens, dim = num_windows * size, width // 2
+        by_head = payload.permute(2, 0, 1, 3)
+        cos_sin = None if rotary is None else rotary.at(position, num_tokens)
         if _consecutive(slots):
             rows = slice(slots[0] * size, slots[0] * size + num_tokens)
-            self._keys[layer][:, rows] = k.transpose(0, 1)
-            self._values[layer][:, rows] = v.transpose(0, 1)
+            keys, values = self._keys[layer][:, rows], self._values[layer][:, rows]
+            values.view(by_head[..., dim:].shape).copy_(by_head[..., dim:])
+            self._rotate_into(keys, by_head[..., :dim], cos_sin)
             return
         index = torch.tensor(list(slots), device=self.device)
-        split = (num_heads, num_windows, size, width // 2)
-        self._by_slot(self._keys[layer])[:, index] = k.transpose(0, 1).reshape(split)
-        self._by_slot(self._values[layer])[:, index] = v.transpose(0, 1).reshape(split)
+        self._by_slot(self._values[layer])[:, index] = by_head[..., dim:].to(self.dtype)
+        keys = self._scratch[1, : num_heads * num_tokens * dim].view(num_heads, num_tokens, dim)
+        self._rotate_into(keys, by_head[..., :dim], cos_sin)
+        self._by_slot(self._keys[layer])[:, index] = keys.view(by_head[..., :dim].shape)
+
+    def _rotate_into(
+        self,
+        keys: torch.Tensor,
+        source: torch.Tensor,
+        cos_sin: tuple[torch.Tensor, torch.Tensor] | None,
+    ) -> None:
+        """keys [G, W * S, D] become source [G, W, S, D], rotated."""
+        keys.view(source.shape).copy_(source)
+        if cos_sin is not None:
+            swapped = self._scratch[0, : keys.numel()].view(keys.shape)
+            rotate_in_place(keys, swapped, *cos_sin)
 
     def zero_slot(self, slot: int) -> None:
         """Forget what a slot holds, in all layers."""

@@ -2,8 +2,8 @@
 
     P positions, D head_dim
 
-One function rotates everywhere (new queries, new keys, restored keys), so a restored
-key has the bits that prefill gave it.
+New and restored keys go through the same three roundings, so a restored key has the bits
+that prefill gave it.
 """
 
 from __future__ import annotations
@@ -50,3 +50,18 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, signed_sin: torch.Tensor) -> torc
     half = x.shape[-1] // 2
     swapped = torch.cat((x[..., half:], x[..., :half]), -1)
     return (x * cos).add_(swapped.mul_(signed_sin))
+
+
+def rotate_in_place(
+    x: torch.Tensor, swapped: torch.Tensor, cos: torch.Tensor, signed_sin: torch.Tensor
+) -> None:
+    """`rotate` for many keys, without a new tensor.
+
+    Args:
+        x: [..., D].
+        swapped: room for as much.
+    """
+    half = x.shape[-1] // 2
+    swapped[..., :half] = x[..., half:]
+    swapped[..., half:] = x[..., :half]
+    x.mul_(cos).add_(swapped.mul_(signed_sin))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from glia.kv.rotary import Rotary, rotate
+from glia.kv.rotary import Rotary, rotate, rotate_in_place
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -23,3 +23,6 @@ def test_rotates_as_transformers_does(dtype: torch.dtype) -> None:
     theirs, _ = apply_rotary_pos_emb(by_head, by_head, cos[None, 50:90], sin[None, 50:90])
     assert torch.equal(ours, theirs[0].transpose(0, 1))
     assert not torch.equal(ours, x)
+    in_place = x.transpose(0, 1).contiguous()
+    rotate_in_place(in_place, torch.empty_like(in_place), cos_at, sin_at)
+    assert torch.equal(in_place, ours.transpose(0, 1))
