@@ -99,9 +99,7 @@ def _seconds(call: Callable[[], object]) -> float:
 def _prefill(figures: dict[str, Any], ours: _Ours, stock: Stock, length: int, reps: int) -> None:
     tokens = some_tokens(length, ours.model.vocab_size)
     ours.prefill(tokens[:_PIECE])
-    pairs = [
-        (_seconds(lambda: ours.prefill(tokens)), stock.prefill_s(tokens)) for _ in range(reps)
-    ]
+    pairs = [(_seconds(lambda: ours.prefill(tokens)), stock.prefill_s(tokens)) for _ in range(reps)]
     figures[f"prefill {length}, ratio"] = median(theirs / mine for mine, theirs in pairs)
     figures[f"prefill {length}: ours, ms"] = median(mine for mine, _ in pairs) * 1000
     figures[f"prefill {length}: stock, ms"] = median(theirs for _, theirs in pairs) * 1000
