@@ -145,6 +145,7 @@ class Engines:
         """An attached engine can run."""
         engine = self._of(link)
         if engine is not None:
+            _log.info("the engine of %s in %s can run", engine.model, engine.dtype)
             engine.change()
 
     def detach(self, link: EngineLink) -> None:
@@ -221,6 +222,7 @@ class Engines:
 
         def started(pid: int) -> None:
             engine.pid = pid
+            _log.info("the engine of %s in %s starts: pid %d", engine.model, engine.dtype, pid)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch)

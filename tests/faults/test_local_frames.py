@@ -6,6 +6,8 @@ import os
 import random
 import socket
 import struct
+import time
+import tracemalloc
 from collections.abc import Iterator
 
 import msgspec
@@ -125,6 +127,38 @@ def test_random_frames_crash_nothing(node: RunningNode) -> None:
     watcher = node.client()
     until(lambda: watcher.status().counters["connections"] > 0)
     assert "crashed" not in watcher.status().counters, node.log[-4000:]
+
+
+BOMBS = {
+    "nested arrays": b"\x91" * 1_000_000,
+    "nested maps": b"\x81\xa1x" * 300_000,
+    "an array of 4 G": b"\xdd\xff\xff\xff\xff" + b"\x01" * 1000,
+    "a map of 4 G": b"\xdf\xff\xff\xff\xff",
+    "a text of 4 G": b"\xdb\xff\xff\xff\xff",
+    "bytes of 4 G": b"\x92\xa6Status\xc6\xff\xff\xff\xff",
+    "tokens that nest": b"\x93\xa5Match\x01" + b"\x91" * 1_000_000,
+    "a million wrong tokens": b"\x93\xa5Match\x01\xdd\x00\x0f\x42\x40" + b"\xc0" * 1_000_000,
+    "a million wrong fields": b"\xdd\x00\x0f\x42\x40" + b"\xc0" * 1_000_000,
+}
+
+
+@pytest.mark.fault("F34")
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_bomb_is_refused_fast_and_small(bomb: str) -> None:
+    """50 ms, 4 MiB: before it is decoded further than its first fault."""
+    taken = []
+    tracemalloc.start()
+    try:
+        for _ in range(5):
+            started = time.perf_counter()
+            with pytest.raises(RemoteProtocolError):
+                decode_from_client(BOMBS[bomb])
+            taken.append(time.perf_counter() - started)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert min(taken) <= 0.05
+    assert peak < 4 * 1024 * 1024
 
 
 def test_the_parser_takes_any_cut() -> None:

@@ -155,7 +155,7 @@ class L1Machine(RuleBasedStateMachine):
         assert self.model.dirty <= set(self.model.order)
 
 
-TestL1Model = pytest.mark.spec(28, 29)(L1Machine.TestCase)
+TestL1Model = pytest.mark.spec(25, 28, 29)(L1Machine.TestCase)
 
 
 @pytest.mark.spec(5)
