@@ -16,6 +16,8 @@ from glia.errors import BadRequest, Cancelled, QuotaExceeded
 from glia.graph.manifest import DTYPES
 from glia.local.messages import AddModel, Emitted, Generate, Generated, ModelValue, Progress
 
+_MAX_PROMPT_TOKENS = 2**21  # of all requests together; a token takes 40 bytes while it waits
+
 
 class Generation:
     """One Generate call on its way; `cancel` may be called at any time."""
@@ -56,6 +58,7 @@ class Broker:
         self._registry = registry
         self._engines = engines
         self._max_waiting = max_waiting
+        self._num_tokens = 0
         self._adding: set[str] = set()
         self._loading: dict[str, KnownModel] = {}
 
@@ -65,12 +68,12 @@ class Broker:
         Raises: UnknownModel, ManifestError, BadRequest, QuotaExceeded, Cancelled, EngineError,
             ModelError, PromptError.
         """
+        with self._weighed(generation.call):
+            return await self._generate(generation, deliver)
+
+    async def _generate(self, generation: Generation, deliver: Deliver) -> Generated:
         call = generation.call
-        model = await trio.to_thread.run_sync(self._registry.get, call.model)
-        dtype = call.dtype or model.manifest.dtype
-        if dtype not in DTYPES:
-            raise BadRequest(f"no dtype {dtype[:40]!r}", hint=f"one of: {', '.join(DTYPES)}")
-        engine = self._demand(model, dtype)
+        engine = await self._engine_for(call)
         first_s: float | None = None
 
         def tell(event: Progress | Emitted) -> None:
@@ -105,6 +108,18 @@ class Broker:
         if model is not None:
             self._registry.remember(model, link.attach)
 
+    async def _engine_for(self, call: Generate) -> Engine:
+        """The engine of a request's model, as its manifest is now."""
+        if call.model in self._adding:
+            raise BadRequest(f"{call.model} is being added", hint="ask again when it is there")
+        model = await trio.to_thread.run_sync(self._registry.get, call.model)
+        dtype = call.dtype or model.manifest.dtype
+        if dtype not in DTYPES:
+            raise BadRequest(f"no dtype {dtype[:40]!r}", hint=f"one of: {', '.join(DTYPES)}")
+        if self._engines.is_outdated(model):
+            await self._engines.end(model.name)
+        return self._demand(model, dtype)
+
     async def _add_model(self, call: AddModel, deliver: Deliver) -> ModelValue:
         stage = partial(self._registry.stage, call.name, call.manifest, replace=call.replace)
         staged = await trio.to_thread.run_sync(stage)
@@ -113,6 +128,8 @@ class Broker:
             engine = self._demand(staged, staged.manifest.dtype)
             await engine.until_ready(lambda e: deliver(structs.replace(e, id=call.id)))
         except BaseException:
+            with trio.CancelScope(shield=True):  # else it would answer for the name
+                await self._engines.end(call.name)
             self._registry.discard(staged)
             raise
         engine.renamed = self._registry.commit(staged)
@@ -123,6 +140,18 @@ class Broker:
         if engine.ready_link is None:
             self._loading[model.name] = model
         return engine
+
+    @contextmanager
+    def _weighed(self, call: Generate) -> Iterator[None]:
+        if self._num_tokens + len(call.tokens) > _MAX_PROMPT_TOKENS:
+            raise QuotaExceeded(
+                f"requests with {self._num_tokens:,} tokens wait already", hint="ask again later"
+            )
+        self._num_tokens += len(call.tokens)
+        try:
+            yield
+        finally:
+            self._num_tokens -= len(call.tokens)
 
     @contextmanager
     def _counted(self, engine: Engine) -> Iterator[None]:

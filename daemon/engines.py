@@ -27,6 +27,7 @@ class Engine:
 
     Attributes:
         is_guest: whether somebody else started it.
+        manifest: TOML of the manifest it was started with; of a guest it is not known.
         renamed: the manifest to start it with from now on, where that has moved.
         error: why it is not to be had, once it has failed.
         num_calls: Generate calls that wait for it or run in it.
@@ -35,6 +36,7 @@ class Engine:
     def __init__(self, model: str, dtype: str) -> None:
         self.model = model
         self.is_guest = False
+        self.manifest = ""
         self.renamed: KnownModel | None = None
         self.dtype = dtype
         self.pid: int | None = None
@@ -117,15 +119,23 @@ class Engines:
         engine = self._engines.get((model.name, dtype))
         if engine is None or engine.error is not None:
             engine = self._engines[model.name, dtype] = Engine(model.name, dtype)
+            engine.manifest = model.text
             self._nursery.start_soon(self._supervise, engine, model)
         return engine
 
+    def is_outdated(self, model: KnownModel) -> bool:
+        """Whether gliad started an engine for this name that is of another manifest."""
+        named = [engine for engine in self._engines.values() if engine.model == model.name]
+        return any(e.manifest != model.text for e in named if not e.is_guest)
+
     async def end(self, model: str) -> None:
         """End the engines that gliad started for a model name, and forget them."""
-        for key in [key for key in self._engines if key[0] == model]:
-            engine = self._engines.pop(key)
+        ended = [self._engines.pop(key) for key in list(self._engines) if key[0] == model]
+        for engine in ended:
             engine.error = EngineDied(f"the engine of {model} was ended", hint="ask again")
             engine.scope.cancel()
+            engine.change()
+        for engine in ended:
             await engine.ended.wait()
 
     def attach(self, link: EngineLink) -> None:

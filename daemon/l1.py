@@ -119,6 +119,8 @@ class L1Table:
         Fewer where all that is left is pinned, dirty or reserved.
         """
         offsets: list[int] = []
+        if size_bytes > self.total_bytes:  # nothing need go for what will not fit
+            return offsets
         victims = self._victims()
         for _ in range(count):
             while (offset := self._extents.allocate(size_bytes)) is None:

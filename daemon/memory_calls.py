@@ -28,6 +28,7 @@ from glia.local.messages import (
 
 MemoryCall = Attach | Staging | Match | Lease | Release | Seal | Flush
 _MAX_LEASES = 4096
+_MAX_LEASED_WINDOWS = 2**16  # counting each as often as it is leased
 
 
 class MemoryCalls:
@@ -39,6 +40,7 @@ class MemoryCalls:
         self._binding: Binding | None = None
         self._staging: SharedMemory | None = None
         self._leases: dict[int, tuple[WindowId, ...]] = {}
+        self._num_leased = 0
         self._next_lease = 1
 
     async def answer(self, call: MemoryCall) -> tuple[Reply, int | None]:
@@ -55,7 +57,9 @@ class MemoryCalls:
             case Lease():
                 return await self._lease(call), None
             case Release():
-                self._memory.loader.unpin(self._leases.pop(call.lease, ()))
+                windows = self._leases.pop(call.lease, ())
+                self._memory.loader.unpin(windows)
+                self._num_leased -= len(windows)
             case Seal():
                 return await self._seal(call), None
             case Flush():
@@ -80,11 +84,14 @@ class MemoryCalls:
     async def _lease(self, call: Lease) -> Leased:
         if len(self._leases) >= _MAX_LEASES:
             raise QuotaExceeded(f"a client has at most {_MAX_LEASES} leases")
+        if self._num_leased + len(call.windows) > _MAX_LEASED_WINDOWS:
+            raise QuotaExceeded(f"a client leases at most {_MAX_LEASED_WINDOWS:,} windows")
         names = [WindowId(name) for name in call.windows]
         pinned = await self._memory.loader.pin(self._bound(), names)
         lease = self._next_lease
         self._next_lease += 1
         self._leases[lease] = pinned.windows
+        self._num_leased += len(pinned.windows)
         return Leased(call.id, lease, pinned.offsets, pinned.tiers)
 
     async def _seal(self, call: Seal) -> Sealed:

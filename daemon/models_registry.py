@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from daemon.paths import Paths
-from glia.errors import BadRequest, GliaError, ManifestError, UnknownModel
+from glia.errors import BadRequest, GliaError, ManifestError, StoreBroken, UnknownModel
 from glia.graph.ids import digest
 from glia.graph.manifest import Manifest, format_manifest, parse_manifest
 from glia.graph.toml import MAX_FILE_BYTES
@@ -118,7 +118,10 @@ class ModelsRegistry:
     def commit(self, staged: KnownModel) -> KnownModel:
         """A staged manifest is known from now on."""
         path = self._dir / f"{staged.name}{_SUFFIX}"
-        os.replace(staged.path, path)
+        try:
+            os.replace(staged.path, path)
+        except OSError as error:
+            raise _refused(path, error) from error
         return KnownModel(staged.name, path, staged.text, staged.manifest)
 
     def discard(self, staged: KnownModel) -> None:
@@ -126,7 +129,7 @@ class ModelsRegistry:
         staged.path.unlink(missing_ok=True)
 
     def remember(self, model: KnownModel, attach: Attach) -> None:
-        """Keep what an engine said of a model that it loaded."""
+        """Keep what an engine said of a model that it loaded, if the disk lets us."""
         facts = self._facts()
         facts[model.name] = _Fact(
             manifest=_digest(model.text),
@@ -134,7 +137,10 @@ class ModelsRegistry:
             context_tokens=attach.context_tokens,
             files_dir=attach.files_dir,
         )
-        _write(self._facts_path, msgspec.json.encode(facts))
+        try:
+            _write(self._facts_path, msgspec.json.encode(facts))
+        except StoreBroken as error:  # as above: the engine can answer without
+            _log.warning("%s", error)
 
     def _names(self) -> set[str]:
         return {name for name in self._candidates() if _NAME.fullmatch(name)}
@@ -152,7 +158,6 @@ class ModelsRegistry:
         text = format_manifest(manifest)
         path = self._implied_dir / f"{name}{_SUFFIX}"
         if not path.is_file() or path.read_text() != text:
-            self._implied_dir.mkdir(mode=0o700, exist_ok=True)
             _write(path, text.encode())
         return KnownModel(name, path, text, manifest)
 
@@ -207,10 +212,18 @@ def _digest(text: str) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Replace a file as a whole."""
+    """Replace a file as a whole. Raises: StoreBroken."""
     partial = path.with_name(f"{path.name}.partial")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        raise _refused(path, error) from error
+
+
+def _refused(path: Path, error: OSError) -> StoreBroken:
+    return StoreBroken(f"{path}: {error.strerror}", hint=f"df -h {path.parent}")

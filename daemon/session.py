@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from daemon import api
 from daemon.broker import Generation
+from daemon.call_queue import CallQueue
 from daemon.link import EngineLink, FromEngine
 from daemon.memory_calls import MemoryCall, MemoryCalls
 from daemon.parts import Parts
@@ -21,6 +22,7 @@ from daemon.wire import Peer, Wire
 from glia.errors import BadRequest, GliaError, QuotaExceeded, RemoteProtocolError
 from glia.local.messages import (
     PROTOCOL_VERSION,
+    AddModel,
     Attach,
     Call,
     Cancel,
@@ -39,7 +41,7 @@ from glia.local.messages import (
 
 KINDS = ("client", "engine")
 _MAX_CALLS = 1024
-_MAX_MEMORY_CALLS = 256
+_MAX_AT_ONCE = 4  # of those that use threads: every connection shares these
 _MEMORY_CALLS = get_args(MemoryCall)
 _CALLS_WITH_TASKS = (Generate, *get_args(api.ApiCall))
 _FROM_ENGINE = get_args(FromEngine)
@@ -54,7 +56,8 @@ class Session:
         self._wire = wire
         self._peer = peer
         self._memory_calls = MemoryCalls(parts.memory, parts.areas)
-        self._to_memory, self._from_reader = trio.open_memory_channel[MemoryCall](_MAX_MEMORY_CALLS)
+        self._queue = CallQueue()
+        self._at_once = trio.Semaphore(_MAX_AT_ONCE)
         self._generations: dict[int, Generation] = {}
         self._link: EngineLink | None = None
         self._num_calls = 0
@@ -101,7 +104,7 @@ class Session:
 
     async def _take(self, message: ClientMessage, nursery: trio.Nursery) -> None:
         if isinstance(message, _MEMORY_CALLS):
-            await self._to_memory.send(message)
+            await self._queue.put(message)
         elif isinstance(message, _FROM_ENGINE):
             self._from_engine(message)
         elif isinstance(message, Cancel):
@@ -121,7 +124,8 @@ class Session:
             raise RemoteProtocolError(f"a {type(message).__name__} has no place here")
 
     async def _answer_memory_calls(self) -> None:
-        async for call in self._from_reader:
+        while True:
+            call = await self._queue.take()
             await self._wire.ready()
             try:
                 reply, fd = await self._memory_calls.answer(call)
@@ -139,7 +143,7 @@ class Session:
             if isinstance(call, Generate):
                 reply: Struct = await self._generate(call)
             else:
-                reply = await api.answer(self._parts, call, self._deliver)
+                reply = await self._answer_api(call)
             self._wire.post(reply)
         except GliaError as error:
             self._fail(call, error)
@@ -151,6 +155,13 @@ class Session:
                     await self._wire.drained()
             finally:  # whoever asked may be gone as soon as it has its reply
                 self._parts.stopping.set()
+
+    async def _answer_api(self, call: api.ApiCall) -> Struct:
+        if isinstance(call, AddModel | Shutdown):  # these wait for others, and nobody for them
+            return await api.answer(self._parts, call, self._deliver)
+        async with self._at_once:
+            await self._wire.ready()
+            return await api.answer(self._parts, call, self._deliver)
 
     def _register(self, call: Generate) -> None:
         if call.id in self._generations:
