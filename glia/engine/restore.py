@@ -25,7 +25,8 @@ from glia.graph.ids import WindowId
 from glia.graph.profile import Profile
 from glia.kv.compute import ComputeModel
 
-GROUP_WINDOWS = 32
+GROUP_WINDOWS = 32  # leased at once
+COPY_WINDOWS = 128  # copied at once, where they stand in L1 already: fewer, larger steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,10 @@ class Restorer:
         self._model = model
         self._profile = profile
         self._arena = torch.from_numpy(memory.arena)
-        # Two groups are under way at once, and other clients lease too.
-        room = len(memory.arena) // profile.window_particle_bytes // 4
-        self._group = max(1, min(GROUP_WINDOWS, room))
+        # Two groups are read while others are copied, and other clients lease too.
+        room = max(1, len(memory.arena) // profile.window_particle_bytes // 5)
+        self._group = min(GROUP_WINDOWS, room)
+        self._copied_at_once = min(COPY_WINDOWS, room)
 
     def restore(self, wanted: Sequence[Wanted]) -> Restored:
         """Fill the slots of the leading windows that can be had.
@@ -70,7 +72,7 @@ class Restorer:
         alone = False
         while len(done.tiers) < len(wanted):
             before = len(done.tiers)
-            self._pass(wanted[before:], 1 if alone else 2, done)
+            self._pass(wanted[before:], 1 if alone else 3, done)
             if alone and len(done.tiers) == before:
                 break
             alone = True
@@ -78,44 +80,97 @@ class Restorer:
 
     def _pass(self, wanted: Sequence[Wanted], num_ahead: int, done: Restored) -> None:
         """Groups in order, `num_ahead` under way, until the end or a lease that comes short."""
-        groups = list(_groups(wanted, self._group))
+        groups = deque(_groups(wanted, self._group))
         asked: deque[list[Wanted]] = deque()
+        held = _Held()
         short = False
         try:
             while asked or (groups and not short):
                 while groups and not short and len(asked) < num_ahead:
-                    group = groups.pop(0)
-                    self._memory.lease_begin([w.window_id for w in group])
-                    asked.append(group)
+                    self._memory.lease_begin([w.window_id for w in groups[0]])
+                    asked.append(groups.popleft())
                 group = asked.popleft()
                 started = time.perf_counter()
                 leased = self._memory.lease_end()
                 done.lease_s += time.perf_counter() - started
-                self._take(group, leased, done, skip=short)
-                short = short or len(leased.tiers) < len(group)
-        except BaseException:
+                held.leases.append(leased.lease)
+                if not short:
+                    held.add(group, leased)
+                    short = len(leased.tiers) < len(group)
+                # What comes from below L1 is copied while the next is read.
+                is_last = short or not (asked or groups)
+                if is_last or held.num_windows >= self._copied_at_once or held.is_cold:
+                    self._copy(held, done)
+                    held = _Held()
+        finally:
+            for lease in held.leases:
+                self._memory.release(lease)
             for _ in asked:
                 with suppress(GliaError):
                     self._memory.release(self._memory.lease_end().lease)
-            raise
 
-    def _take(self, group: list[Wanted], leased: Leased, done: Restored, *, skip: bool) -> None:
+    def _copy(self, held: _Held, done: Restored) -> None:
+        """Copy what is held, then give its leases back."""
         started = time.perf_counter()
-        try:
-            if not skip:
-                self._copy(group[: len(leased.tiers)], leased.offsets)
-                done.tiers.extend(leased.tiers)
-        finally:
-            self._memory.release(leased.lease)
+        size = self._profile.block_size
+        for run in held.runs():
+            starts = run.offsets[0].tolist()
+            views = window_views(self._arena, self._profile, starts, run.step, len(run.windows))
+            slots = [w.slot for w in run.windows]
+            self._model.restore(views, run.windows[0].index * size, slots)
+        done.tiers.extend(held.tiers)
+        while held.leases:
+            self._memory.release(held.leases.pop())
         done.copy_s += time.perf_counter() - started
 
-    def _copy(self, group: Sequence[Wanted], offsets: NDArray[np.int64]) -> None:
-        size = self._profile.block_size
-        for first, count, step in _even_runs(offsets[: len(group)]):
-            starts = offsets[first].tolist()
-            views = window_views(self._arena, self._profile, starts, step, count)
-            slots = [w.slot for w in group[first : first + count]]
-            self._model.restore(views, group[first].index * size, slots)
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Windows that follow each other, at one distance in bytes in every layer."""
+
+    windows: Sequence[Wanted]
+    offsets: NDArray[np.int64]
+    step: int
+
+
+@dataclass(slots=True)
+class _Held:
+    """Leased windows that are not copied yet."""
+
+    leases: list[int] = field(default_factory=list)
+    windows: list[Wanted] = field(default_factory=list)
+    offsets: list[NDArray[np.int64]] = field(default_factory=list)
+    tiers: list[int] = field(default_factory=list)
+
+    @property
+    def num_windows(self) -> int:
+        return len(self.windows)
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether some of them were not in L1."""
+        return any(tier > 1 for tier in self.tiers)
+
+    def add(self, group: Sequence[Wanted], leased: Leased) -> None:
+        self.windows += group[: len(leased.tiers)]
+        self.offsets.append(leased.offsets)
+        self.tiers += leased.tiers
+
+    def runs(self) -> Iterator[_Run]:
+        if not self.windows:
+            return
+        offsets = np.concatenate(self.offsets)
+        steps = np.diff(offsets, axis=0)
+        follows = np.diff([w.index for w in self.windows]) == 1
+        even = (steps == steps[:, :1]).all(axis=1) & (steps[:, 0] > 0) & follows
+        first = 0
+        while first < len(self.windows):
+            end = first + 1
+            step = int(steps[first, 0]) if first < len(steps) else 0
+            while end < len(self.windows) and even[end - 1] and steps[end - 1, 0] == step:
+                end += 1
+            yield _Run(self.windows[first:end], offsets[first:end], max(0, step))
+            first = end
 
 
 def _groups(wanted: Sequence[Wanted], most: int) -> Iterator[list[Wanted]]:
@@ -125,19 +180,3 @@ def _groups(wanted: Sequence[Wanted], most: int) -> Iterator[list[Wanted]]:
         run = [window for _, window in pairs]
         for at in range(0, len(run), most):
             yield run[at : at + most]
-
-
-def _even_runs(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-    """Cut windows into runs of one distance in every layer: (first, count, distance in bytes)."""
-    first, num_windows = 0, len(offsets)
-    while first < num_windows:
-        count, step = 1, 0
-        if first + 1 < num_windows:
-            steps = np.diff(offsets[first:], axis=0)
-            step = int(steps[0, 0])
-            uneven = np.flatnonzero((steps != step).any(axis=1))
-            count = 1 + (int(uneven[0]) if len(uneven) else len(steps))
-            if count == 1 or step < 0:
-                count, step = 1, 0
-        yield first, count, step
-        first += count

@@ -204,7 +204,7 @@ def test_larger_than_l0_is_refused_and_says_what_to_change() -> None:
     rig = fresh(4)
     with pytest.raises(PoolExhausted, match="room for 64") as caught:
         rig.engine.submit(Request(tuple(prompt(60)), 8))
-    assert "size_bytes" in str(caught.value.hint)
+    assert "[l0] size" in str(caught.value.hint)
     assert rig.generate(prompt(60), 4).tokens == cold(prompt(60), 4)
 
 
@@ -391,7 +391,8 @@ def test_a_restore_that_fails_leaves_l0_as_it_was(
 def _warm() -> tuple[Rig, AddingModel]:
     """An engine whose L0 has a part of what L1 has."""
     model = AddingModel(TINY, 256)
-    rig = make_rig(model, TINY, 256)
+    memory = make_memory(TINY, model.numerics_class, arena_windows=160)  # copied by 32 windows
+    rig = make_rig(model, TINY, 256, memory=memory)
     rig.generate(prompt(1600))
     rig.engine.evict_l0()
     rig.generate(prompt(160, seed=3))
