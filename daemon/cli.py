@@ -6,12 +6,13 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import NoReturn
 
 from daemon import show
 from daemon.paths import default_data_dir
 from daemon.verbs import models, node, run, store
-from glia.errors import GliaError
+from daemon.verbs.arguments import absolute, nameable
+from glia.errors import BadRequest, GliaError
 
 Verb = Callable[[argparse.Namespace], int]
 
@@ -28,10 +29,9 @@ _INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code: 0, or the error class's (glia/errors.py)."""
     args = _parser().parse_args(argv)
-    if args.data_dir is None:
-        args.data_dir = default_data_dir(os.environ)
     verb: Verb = args.verb
     try:
+        args.data_dir = nameable(args.data_dir or default_data_dir(os.environ))
         code = verb(args)
         sys.stdout.flush()
     except GliaError as problem:
@@ -47,17 +47,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tells a mistake as every other error is told."""
+
+    def error(self, message: str) -> NoReturn:
+        show.error(BadRequest(message, hint=f"{self.prog} --help"))
+        sys.exit(BadRequest.exit_code)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="gliad",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    common = argparse.ArgumentParser(add_help=False)
+    common = _Parser(add_help=False)
     common.add_argument(
         "--data-dir",
-        type=_absolute,
+        type=absolute,
         metavar="DIR",
         help="where the node lives (default: $GLIA_DATA_DIR, else ~/.local/share/glia)",
     )
@@ -65,7 +73,3 @@ def _parser() -> argparse.ArgumentParser:
     for group in (node, models, run, store):
         group.add_verbs(verbs, common)
     return parser
-
-
-def _absolute(text: str) -> Path:
-    return Path(text).expanduser().absolute()

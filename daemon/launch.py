@@ -57,15 +57,7 @@ def start(data_dir: Path, config: Path | None, timeout_s: float) -> int:
     _make_private(data_dir)
     report, report_end = os.pipe()
     try:
-        with open(Paths(data_dir).stderr, "wb", opener=_private) as stderr:
-            child = subprocess.Popen(  # noqa: S603 -- our own module
-                [*command(data_dir, config), "--report-fd", str(report_end)],
-                stdin=subprocess.DEVNULL,
-                stdout=stderr,
-                stderr=stderr,
-                pass_fds=(report_end,),
-                start_new_session=True,
-            )
+        child = _spawn(data_dir, config, report_end)
         os.close(report_end)
         report_end = -1
         return _until_ready(child, report, data_dir, time.monotonic() + timeout_s)
@@ -126,6 +118,24 @@ def lock_holder(data_dir: Path) -> int:
     except (OSError, ValueError):
         return 0
     return 0
+
+
+def _spawn(data_dir: Path, config: Path | None, report_end: int) -> subprocess.Popen[bytes]:
+    path = Paths(data_dir).stderr
+    try:
+        with open(path, "wb", opener=_private) as stderr:
+            return subprocess.Popen(  # noqa: S603 -- our own module
+                [*command(data_dir, config), "--report-fd", str(report_end)],
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                pass_fds=(report_end,),
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise StoreBroken(
+            f"{error.filename or path}: {error.strerror}", hint="choose another: --data-dir DIR"
+        ) from error
 
 
 def _until_ready(child: subprocess.Popen[bytes], report: int, data_dir: Path, end_s: float) -> int:

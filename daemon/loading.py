@@ -185,15 +185,19 @@ async def make_room(table: L1Table, writer: Writer, size_bytes: int, count: int)
         offsets = table.reserve(size_bytes, count)
         if offsets or not count:
             return offsets
-        if writer.is_idle:
-            raise exhausted(writer)
+        await until_freed(writer)
+
+
+async def until_freed(writer: Writer) -> None:
+    """Return when windows of L1 may go that could not before.
+
+    Raises: ArenaExhausted where waiting does not make any.
+    """
+    if not writer.is_idle:
         await writer.wait_progress()
-
-
-def exhausted(writer: Writer) -> ArenaExhausted:
-    """L1 has no room, and waiting does not make any."""
-    if writer.failure is not None:
-        return ArenaExhausted(
-            f"L1 holds what cannot be written: {writer.failure}", hint=writer.failure.hint
-        )
-    return ArenaExhausted("all of L1 is in use", hint="raise l1.size in glia.toml")
+    elif not await writer.recovers():
+        if writer.failure is not None:
+            raise ArenaExhausted(
+                f"L1 holds what cannot be written: {writer.failure}", hint=writer.failure.hint
+            )
+        raise ArenaExhausted("all of L1 is in use", hint="raise l1.size in glia.toml")

@@ -10,7 +10,7 @@ import trio
 from daemon.arena import SharedMemory
 from daemon.binding import Binding
 from daemon.l1 import L1Table
-from daemon.loading import exhausted, make_room
+from daemon.loading import make_room, until_freed
 from daemon.records import Records
 from daemon.seal import Anchor, Sealed, seal_windows
 from daemon.writer import Writer
@@ -76,9 +76,7 @@ class Sealer:
         count = min(count, max(1, _GROUP_BYTES // size))
         most = self._table.total_bytes // _DIRTY_SHARE
         while self._table.dirty_bytes and self._table.dirty_bytes + size > most:
-            if self._writer.is_idle:
-                raise exhausted(self._writer)
-            await self._writer.wait_progress()
+            await until_freed(self._writer)
         return await make_room(self._table, self._writer, size, count)
 
     async def _fill(

@@ -1,8 +1,8 @@
 """Dirty windows of L1 go to L2, in groups, as soon as they are there.
 
 A window that the store refuses stays dirty (its bytes are in L1 alone) and is tried
-again when somebody waits for it. Owned by the trio thread; only the store's `put`
-runs in a worker.
+again when somebody waits for it, or needs its room. Owned by the trio thread; only the
+store's `put` runs in a worker.
 """
 
 from __future__ import annotations
@@ -64,6 +64,19 @@ class Writer:
         self._retry(list(self._stuck))
         while self._queue:
             await self.wait_progress()
+
+    async def recovers(self) -> bool:
+        """Whether something that was refused could be written now; the rest is then queued."""
+        if not self._stuck:
+            return False
+        oldest = next(iter(self._stuck))
+        self._retry([oldest])
+        while oldest in self._queue:
+            await self.wait_progress()
+        if oldest in self._stuck:
+            return False
+        self._retry(list(self._stuck))
+        return True
 
     async def wait_progress(self) -> None:
         """Return after the next group was written or refused."""

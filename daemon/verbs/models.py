@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon import show
+from daemon.verbs.arguments import absolute, nameable
 from glia.client import Client
 from glia.errors import BadModelFile
 from glia.graph.manifest import DTYPES, Manifest, format_manifest, parse_manifest
@@ -39,12 +40,8 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     # `gliad models add NAME PATH --data-dir DIR` must not lose what `models` parsed.
     for option in ("--json",):
         add.add_argument(option, action="store_true", default=argparse.SUPPRESS)
-    add.add_argument("--data-dir", type=_absolute, metavar="DIR", default=argparse.SUPPRESS)
+    add.add_argument("--data-dir", type=absolute, metavar="DIR", default=argparse.SUPPRESS)
     add.set_defaults(verb=_add)
-
-
-def _absolute(text: str) -> Path:
-    return Path(text).expanduser().absolute()
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -55,7 +52,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _add(args: argparse.Namespace) -> int:
-    manifest = _manifest(_absolute(args.path))
+    manifest = _manifest(nameable(absolute(args.path)))
     changes: dict[str, Any] = {}
     if args.dtype:
         changes["dtype"] = args.dtype

@@ -7,11 +7,11 @@ import importlib.metadata
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from daemon import launch, show
 from daemon.config import load_config
+from daemon.verbs.arguments import absolute, seconds
 from glia.client import Client
 from glia.errors import NotRunning
 from glia.local.address import socket_path
@@ -24,17 +24,17 @@ _STATUS_FIELDS = tuple(name for name in StatusReply.__struct_fields__ if name !=
 def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     """Declare this module's verbs."""
     start = verbs.add_parser("start", parents=[common], help="start gliad in the background")
-    start.add_argument("--config", type=_file, metavar="F", help="instead of DIR/glia.toml")
+    start.add_argument("--config", type=absolute, metavar="F", help="instead of DIR/glia.toml")
     start.add_argument("--foreground", action="store_true", help="stay, and log to stderr too")
-    start.add_argument("--timeout", type=float, default=60.0, metavar="S", help="to be ready")
+    start.add_argument("--timeout", type=seconds, default=60.0, metavar="S", help="to be ready")
     start.set_defaults(verb=_start)
 
     stop = verbs.add_parser("stop", parents=[common], help="stop gliad; returns when it is gone")
-    stop.add_argument("--timeout", type=float, default=60.0, metavar="S")
+    stop.add_argument("--timeout", type=seconds, default=60.0, metavar="S")
     stop.set_defaults(verb=_stop)
 
     wait = verbs.add_parser("wait", parents=[common], help="return when gliad is ready")
-    wait.add_argument("--timeout", type=float, default=60.0, metavar="S")
+    wait.add_argument("--timeout", type=seconds, default=60.0, metavar="S")
     wait.set_defaults(verb=_wait)
 
     status = verbs.add_parser("status", parents=[common], help="tiers, engines, counters")
@@ -43,10 +43,6 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
 
     version = verbs.add_parser("version", parents=[common], help="say the version")
     version.set_defaults(verb=_version)
-
-
-def _file(text: str) -> Path:
-    return Path(text).expanduser().absolute()
 
 
 def _start(args: argparse.Namespace) -> int:

@@ -129,8 +129,22 @@ def test_when_nothing_can_be_written_sealing_ends_before_l1_is_full(tmp_path: Pa
                 assert memory.arena.view[offset : offset + WINDOW] == particles_of(chain)[0]
                 memory.loader.unpin(pinned.windows)
             store.mood = lambda _: None
-            await memory.writer.flush_all()
-            await seal(memory, make_chain(1, seed=99))
+            last = make_chain(1, seed=99)
+            await seal(memory, last)  # nobody flushed: needing the room tries the disk again
+            await memory.flush(last.window_ids)
+            assert set(store.windows()) == {chain.tip for chain in (*sealed, last)}
+
+    trio.run(main)
+
+
+def test_a_window_that_never_fits_empties_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with memory_of(tmp_path, 4096) as (memory, _):
+            chain = make_chain(2)
+            await seal(memory, chain)
+            await memory.flush(chain.window_ids)
+            assert memory.table.reserve(8192, 1) == []
+            assert len(memory.table) == 2
 
     trio.run(main)
 

@@ -1,0 +1,32 @@
+"""What arguments of several verbs may be."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+from glia.errors import BadRequest
+
+
+def absolute(text: str) -> Path:
+    """A path, whatever the working directory is later."""
+    return Path(text).expanduser().absolute()
+
+
+def nameable(path: Path) -> Path:
+    """A path that can stand in messages and manifests. Raises: BadRequest."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        shown = str(path).encode(errors="backslashreplace").decode()
+        raise BadRequest(f"{shown}: a path here must be UTF-8", hint="rename it") from error
+    return path
+
+
+def seconds(text: str) -> float:
+    """A time-out, 0 or more."""
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"not a number of seconds: {text!r}")
+    return value
