@@ -6,11 +6,14 @@ Runs on a node of its own in a temporary data dir, with the demo model of `make 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as gliad's engines; torch reads it once
 
 import torch
 from tokenizers import Tokenizer
@@ -61,32 +64,35 @@ def measure(wanted: set[str], *, quick: bool) -> tuple[list[Row], dict[str, dict
 def _end_to_end(
     wanted: set[str], quick: bool, rows: list[Row], parts: dict[str, dict[str, Any]]
 ) -> None:
-    text = _text_tokens()
-    reps = 3 if quick else 5
-    with tempfile.TemporaryDirectory(prefix="gliad-bench-") as directory:
-        with Node(Path(directory) / "node", _SETTINGS) as node:
-            node.run(end_to_end.MODEL, text[:40])
-            if wanted & {"R1", "R2", "R4"}:
-                _say("warm starts")
-                found, parts["warm starts, 4,097 tokens"] = end_to_end.warm_starts(node, text, reps)
-                rows += found
-            if "R11" in wanted:
-                _say("eight agents")
-                row, parts["eight agents"] = end_to_end.agents(node, text)
-                rows.append(row)
-            if wanted & {"R5", "R6"}:
-                stock = Stock(_MODEL_DIR, torch.bfloat16)
-            if "R6" in wanted:
-                _say("prefill")
-                lengths = end_to_end.PREFILL_LENGTHS[: 2 if quick else None]
-                row, parts["prefill"] = end_to_end.prefill(node, stock, text, reps, lengths)
-                rows.append(row)
-            if "R5" in wanted:
-                _say("decode")
-                contexts = end_to_end.DECODE_CONTEXTS
-                row, parts["decode"] = end_to_end.decode(node, stock, text, reps, contexts)
-                rows.append(row)
-            parts["memory"] = end_to_end.memory(node)
+    with (
+        tempfile.TemporaryDirectory(prefix="gliad-bench-") as directory,
+        Node(Path(directory) / "node", _SETTINGS) as node,
+    ):
+        text = _text_tokens()
+        reps = 3 if quick else 5
+        node.run(end_to_end.MODEL, text[:40])
+        if wanted & {"R1", "R2", "R4"}:
+            _say("warm starts")
+            found, parts["warm starts, 4,097 tokens"] = end_to_end.warm_starts(node, text, reps)
+            rows += found
+        if "R11" in wanted:
+            _say("eight agents")
+            row, parts["eight agents"] = end_to_end.agents(node, text)
+            rows.append(row)
+        if wanted & {"R5", "R6"}:
+            stock = Stock(_MODEL_DIR, torch.bfloat16)
+        if "R6" in wanted:
+            _say("prefill")
+            lengths = end_to_end.PREFILL_LENGTHS[: 2 if quick else None]
+            row, parts["prefill"] = end_to_end.prefill(node, stock, text, reps, lengths)
+            rows.append(row)
+        if "R5" in wanted:
+            _say("decode")
+            row, parts["decode"] = end_to_end.decode(
+                node, stock, text, reps, end_to_end.DECODE_CONTEXTS
+            )
+            rows.append(row)
+        parts["memory"] = end_to_end.memory(node)
 
 
 def _text_tokens() -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,4 +74,4 @@ def _cells(holes: list[tuple[int, int]]) -> set[int]:
 
 
 def _is_coalesced(holes: list[tuple[int, int]]) -> bool:
-    return all(a + size < b for (a, size), (b, _) in zip(holes, holes[1:], strict=False))
+    return all(a + size < b for (a, size), (b, _) in pairwise(holes))

@@ -24,7 +24,6 @@ def test_equal_material_under_another_context_is_another_name() -> None:
     assert {len(name) for name in derived} == {32}
 
 
-@pytest.mark.spec(16)
 def test_the_genesis_of_each_layer_model_and_profile_is_its_own() -> None:
     other_model, other_profile = ModelId(b"n" * 32), ProfileId(b"q" * 32)
     inputs = [
