@@ -8,9 +8,11 @@ import torch
 from glia.engine.load import load_model
 from glia.engine.loaded import LoadedModel
 from glia.engine.sampler import Sampling
-from glia.engine.sequence import Request
+from glia.engine.sequence import Request, Sequence
 from glia.engine.testing import LocalMemory
+from glia.errors import StoreBroken
 from glia.graph.chain import walk
+from glia.graph.ids import WindowId
 from glia.graph.profile import KvScheme, PositionMode, Profile
 from glia.graph.window import WindowRecord
 from glia.store.memory import MemoryStore
@@ -64,9 +66,7 @@ class Parts:
 
 
 @pytest.fixture(scope="module", params=SHAPES)
-def parts(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Parts:
+def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Parts:
     torch.set_num_threads(1)
     kind, changes, how = SHAPES[request.param]
     path = save_tiny(tmp_path_factory.mktemp("models") / "m", kind, **changes)
@@ -288,3 +288,53 @@ def test_weights_that_give_no_numbers_fail_the_request_only(llama: Parts) -> Non
         del llama.model.forward
     assert "finite" in rig.error(sequence).message
     assert rig.generate(prompt(40), 8).tokens == expected.tokens
+
+
+@pytest.mark.spec(65)
+@pytest.mark.fault("F38")
+@pytest.mark.parametrize("step", ["match", "lease_end", "restore"])
+@pytest.mark.parametrize("call", [0, 1])
+def test_a_restore_that_fails_changes_nothing(
+    llama: Parts, step: str, call: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = llama.rig(arena_windows=40)  # small copies: several of each step
+    expected = rig.generate(prompt(300), 10)
+    rig.engine.evict_l0()
+    kept = rig.generate(prompt(100, seed=1), 10)
+    pool = llama.model._pool
+    before = [tensor.clone() for tensor in (*pool._keys, *pool._values)]
+    owner = llama.model if step == "restore" else rig.memory
+    real, count = getattr(owner, step), 0
+
+    def failing(*args: object) -> object:
+        nonlocal count
+        count += 1
+        if count == (1 if step == "match" else call + 1):
+            raise StoreBroken("the disk is gone")
+        return real(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, step, failing)
+        places = rig.engine._admission
+        restore = places._restore
+
+        def watched(sequence: Sequence, names: list[WindowId]) -> list[int]:
+            if not names:  # the restore has failed: all will be computed
+                slots = list(rig.engine._residency._names)
+                rows = torch.cat([torch.arange(16) + 16 * slot for slot in slots])
+                now = (*pool._keys, *pool._values)
+                assert all(
+                    torch.equal(a[:, rows], b[:, rows]) for a, b in zip(before, now, strict=True)
+                )
+            return restore(sequence, names)
+
+        patched.setattr(places, "_restore", watched)
+        answer = rig.generate(prompt(300), 10)
+    assert (answer.tokens, answer.tip) == (expected.tokens, expected.tip)
+    assert answer.usage.computed == 300
+    assert "the disk is gone" in str(answer.warning)
+    assert isinstance(rig.memory, LocalMemory)
+    assert rig.memory.num_leases == 0
+    assert rig.generate(prompt(100, seed=1), 10).tokens == kept.tokens
+    again = rig.generate(prompt(300), 10)
+    assert (again.tokens, again.warning) == (expected.tokens, None)
