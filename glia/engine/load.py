@@ -68,7 +68,7 @@ def load_model(path: Path, settings: LoadSettings, on_progress: Progress = _sile
     Raises:
         ModelRefused: type not accepted, or a self-test failed; says which and by how much.
         BadModelFile: config or weights missing or damaged.
-        PoolExhausted: l0_bytes holds no window.
+        PoolExhausted: l0_bytes holds no sequence of any use.
     """
     if settings.dtype not in _DTYPES:
         raise ModelRefused(f"no compute dtype {settings.dtype!r}", hint=", ".join(_DTYPES))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from transformers import PreTrainedModel
@@ -18,7 +19,6 @@ from glia.errors import ModelRefused
 _PAST_WINDOW = 24
 _MAX_WINDOW = 64
 _STEP = 7919  # a prime: token ids spread over the vocabulary
-_LAST_PIECE = 8
 _RAGGED = (1, 2, 5, 11)
 _MAX_DIFFERENCE = 1e-4
 # Of the logits' spread. Measured on SmolLM2: bf16 0.05, f16 0.005.
@@ -51,12 +51,16 @@ class SelfTest:
 
     Args:
         model: as transformers loaded it, nothing replaced yet.
-        block_size: S; the run crosses a window's edge.
+        block_size: S; decoding goes across a window's edge.
+    Raises: ModelRefused for a context that is too short.
     """
 
     def __init__(self, model: PreTrainedModel, block_size: int) -> None:
-        count = min(block_size, _MAX_WINDOW) + _PAST_WINDOW
-        count = min(count, model.config.max_position_embeddings)
+        context = model.config.max_position_embeddings
+        if context < _PAST_WINDOW:
+            raise ModelRefused(f"a context of {context} tokens is too short to be tested")
+        count = min(min(block_size, _MAX_WINDOW) + _PAST_WINDOW, context)
+        self._edge = min(block_size, _MAX_WINDOW, count - 4)
         vocab = model.config.vocab_size
         self._tokens = [(1 + index * _STEP) % vocab for index in range(count)]
         ids = torch.tensor(self._tokens, device=model.device)[None]
@@ -89,17 +93,19 @@ class SelfTest:
 
         Raises: ModelRefused, with the difference, where logits are not stock's.
         """
-        count = len(self._tokens)
-        first = count - _LAST_PIECE
-        trace = self.trace(loaded, (first,))
-        for end, logits in zip((first, count), trace.logits, strict=True):
-            _check_logits(logits, self._stock[end - 1], loaded)
-        decoded = (first - 2, 1, 1, 1, 1, 1)  # first is a window's edge
+        whole = self.trace(loaded)
+        self._check_logits(loaded, whole, ())
+        ragged = self.trace(loaded, _RAGGED, scattered=True)
+        self._check_logits(loaded, ragged, _RAGGED)
+        decoded = self.trace(loaded, (self._edge - 1, 1, 1, 1))
         loaded.decode_is_exact = (
-            self.trace(loaded, _RAGGED, scattered=True).equals(trace)
-            and self.trace(loaded, decoded).equals(trace)
-            and loaded.attention_is_exact()
+            ragged.equals(whole) and decoded.equals(whole) and loaded.attention_is_exact()
         )
+
+    def _check_logits(self, loaded: LoadedModel, trace: Trace, cuts: Sequence[int]) -> None:
+        ends = [*accumulate(cuts), len(self._tokens)]
+        for end, logits in zip(ends, trace.logits, strict=True):
+            _check_logits(logits, self._stock[end - 1], loaded)
 
 
 def _check_logits(logits: torch.Tensor, stock: torch.Tensor, loaded: LoadedModel) -> None:

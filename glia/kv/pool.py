@@ -20,6 +20,7 @@ from glia.graph.profile import LayerShape
 from glia.kv.rotary import Rotary, rotate_in_place
 
 KEY_TILE = 128
+_MIN_SLOTS = 4
 ALIGN_BYTES = 64  # a cache line: vectors that straddle two are slower
 
 
@@ -57,7 +58,7 @@ def num_slots_for(
 ) -> int:
     """How many slots a pool of at most `cap_bytes` has, gather scratch and padding included.
 
-    Raises: PoolExhausted when not even one slot fits.
+    Raises: PoolExhausted when no sequence of any use would fit.
     """
     per_token = token_bytes(shapes, dtype)
     scratch_per_token = max(token_bytes([s], dtype) for s in shapes)
@@ -67,9 +68,9 @@ def num_slots_for(
     small = room // (block_size * (per_token + scratch_per_token))
     large = (room - context_tokens * scratch_per_token) // (block_size * per_token)
     num_slots = max(small, large)
-    if num_slots < 1:
+    if num_slots < _MIN_SLOTS:
         raise PoolExhausted(
-            f"L0 of {cap_bytes} bytes holds no window of this model",
+            f"L0 of {cap_bytes:,} bytes holds {max(0, num_slots)} windows of this model",
             hint=f"set [l0] size to at least {pad + 64 * block_size * per_token}",
         )
     return num_slots

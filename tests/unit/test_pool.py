@@ -116,7 +116,7 @@ def test_a_cleared_slot_is_zero_and_its_neighbours_are_not() -> None:
 
 
 @pytest.mark.parametrize("context", [64, 512, 100_000])
-@pytest.mark.parametrize("cap", [120_000, 300_000, 3_000_000])
+@pytest.mark.parametrize("cap", [200_000, 300_000, 3_000_000])
 def test_all_that_a_pool_allocates_fits_its_cap(cap: int, context: int) -> None:
     num_slots = num_slots_for(cap, SHAPES, SIZE, torch.float32, context)
     pool = make_pool(num_slots, context)
@@ -125,7 +125,7 @@ def test_all_that_a_pool_allocates_fits_its_cap(cap: int, context: int) -> None:
     assert wasteful.num_bytes > cap
 
 
-def test_a_cap_below_one_slot_is_refused_with_a_cap_that_works() -> None:
+def test_a_cap_below_a_few_slots_is_refused_with_a_cap_that_works() -> None:
     with pytest.raises(PoolExhausted) as caught:
         num_slots_for(1000, SHAPES, SIZE, torch.float32, 512)
     assert caught.value.hint is not None

@@ -11,7 +11,7 @@ import torch
 
 from glia.engine import huggingface, load
 from glia.engine.load import load_model
-from glia.errors import ModelRefused
+from glia.errors import ModelRefused, PoolExhausted
 from glia.graph.profile import KvScheme
 from glia.kv.attention import LayerHeads
 from glia.kv.rotary import Rotary
@@ -87,3 +87,21 @@ def test_progress_goes_from_nothing_to_all(tmp_path: Path) -> None:
     assert parts == sorted(parts)
     assert (parts[0], parts[-1]) == (0.0, 1.0)
     assert len({what for what, _ in told}) == len(told)
+
+
+@pytest.mark.parametrize("block_size", [16, 64, 256])
+def test_a_short_context_and_a_small_pool_are_enough(block_size: int, tmp_path: Path) -> None:
+    path = save_tiny(tmp_path, "llama", max_position_embeddings=24)
+    model = load_model(path, settings(block_size=block_size, l0_bytes=1 << 20))
+    assert model.decode_is_exact
+
+
+def test_a_context_too_short_to_be_tested_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelRefused, match="context of 8 tokens"):
+        load_model(save_tiny(tmp_path, "llama", max_position_embeddings=8), settings())
+
+
+def test_a_pool_that_holds_no_sequence_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PoolExhausted, match="windows of this model") as caught:
+        load_model(save_tiny(tmp_path, "llama"), settings(l0_bytes=100_000))
+    assert "size" in (caught.value.hint or "")
