@@ -6,10 +6,12 @@ model_id. Whole or absent: the directory appears by a rename, when all of it is 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from glia.engine.families import check_family
+from glia.engine.loading_report import check_report
 from glia.errors import BadModelFile, GliaError, ModelRefused
 from glia.model.gguf import read_gguf_header
 
@@ -36,48 +39,66 @@ def converted(gguf: Path, convert_dir: Path, on_progress: Progress) -> Path:
     stat = gguf.stat()
     identity = f"{stat.st_dev} {stat.st_ino} {stat.st_size} {stat.st_mtime_ns}"
     target = convert_dir / blake3(identity.encode()).hexdigest()[:32]
-    if not target.is_dir():
-        convert(gguf, target, on_progress)
+    convert(gguf, target, on_progress)
     return target
 
 
 def convert(gguf: Path, target: Path, on_progress: Progress) -> None:
-    """Write the safetensors directory of a GGUF file.
+    """Write the safetensors directory of a GGUF file, unless it is there.
 
     Args:
         on_progress: (done, total) steps.
     Raises:
-        BadModelFile: truncated, malformed, or of no kind that can be read.
+        BadModelFile: truncated, malformed, without a tensor, or of no kind that can be read.
         ModelRefused: its model type is not accepted.
     """
     check_family({"model_type": read_gguf_header(gguf).model_type})
-    partial = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _one_at_a_time(target):
+        if target.is_dir():
+            return
+        partial = target.with_name(f".{target.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)  # of one that was killed
+        try:
+            _write(gguf, partial, on_progress)
+            _sync(partial)
+            os.replace(partial, target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    on_progress(_STEPS, _STEPS)
+
+
+@contextmanager
+def _one_at_a_time(target: Path) -> Iterator[None]:
+    """Two engines of one model start together: the second waits and finds it done."""
+    lock = target.with_name(f".{target.name}.lock")
+    with lock.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _write(gguf: Path, partial: Path, on_progress: Progress) -> None:
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         on_progress(0, _STEPS)
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
         on_progress(1, _STEPS)
-        model = AutoModelForCausalLM.from_pretrained(
-            gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+        read: Any = AutoModelForCausalLM.from_pretrained(
+            gguf.parent, gguf_file=gguf.name, dtype=torch.float32, output_loading_info=True
         )
+        check_report(gguf, read[1])
         on_progress(2, _STEPS)
-        _plain(model).save_pretrained(partial)
+        _plain(read[0]).save_pretrained(partial)
         tokenizer.save_pretrained(partial)
         on_progress(3, _STEPS)
     except GliaError:
         raise
-    except Exception as error:
-        shutil.rmtree(partial, ignore_errors=True)
+    except Exception as error:  # readers raise whatever the file makes them raise
         raise BadModelFile(
             f"{gguf}: cannot be converted: {type(error).__name__}: {error}",
             hint="fetch the file again, or give a directory of safetensors",
         ) from error
-    _sync(partial)
-    os.replace(partial, target)
-    on_progress(_STEPS, _STEPS)
 
 
 def _plain(model: Any) -> Any:
@@ -110,7 +131,7 @@ def main(argv: Sequence[str]) -> int:
         print("usage: python -m glia.engine.convert GGUF DIRECTORY", file=sys.stderr)
         return 2
     try:
-        convert(Path(argv[0]), Path(argv[1]), lambda done, total: _say(done, total))
+        convert(Path(argv[0]), Path(argv[1]), _say)
     except (BadModelFile, ModelRefused) as error:
         print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
         return error.exit_code

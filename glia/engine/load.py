@@ -19,6 +19,7 @@ from glia.engine.fingerprint import numerics_class
 from glia.engine.fused import FusedForward, can_fuse
 from glia.engine.huggingface import GeneralForward, layer_heads, layer_shapes
 from glia.engine.loaded import LoadedModel, ModelFacts
+from glia.engine.loading_report import check_report
 from glia.engine.selftest import SelfTest
 from glia.errors import BadModelFile, ModelRefused
 from glia.graph.profile import KvScheme
@@ -123,24 +124,13 @@ def _read(path: Path, settings: LoadSettings) -> PreTrainedModel:
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise BadModelFile(f"{path}: {error}", hint="get the model's files again") from error
     model: PreTrainedModel = read[0]
-    _check_complete(path, read[1])
+    check_report(path, read[1])
     for adapter in settings.adapters:
         merge_adapter(model, adapter)
     model.requires_grad_(False)
     model.to(settings.device)  # type: ignore[arg-type]
     model.train(False)
     return model
-
-
-def _check_complete(path: Path, report: dict[str, Any]) -> None:
-    """transformers fills what is missing with random numbers and skips what it does not know."""
-    for kind in ("missing_keys", "mismatched_keys", "unexpected_keys", "error_msgs"):
-        if report.get(kind):
-            names = ", ".join(sorted(map(str, report[kind]))[:3])
-            raise BadModelFile(
-                f"{path}: weights do not fit config.json: {kind.replace('_', ' ')} {names}",
-                hint="get the model's files again",
-            )
 
 
 def _over_pool(

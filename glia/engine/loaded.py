@@ -105,7 +105,7 @@ class LoadedModel:
         dispatch = self._pool.dispatch(position, len(tokens), table)
         self._attention.begin(dispatch, raw)
         ids = torch.tensor(tokens, dtype=torch.int64, device=self._pool.device)
-        return self._forward(ids).float()
+        return self._forward(ids).float().cpu()
 
     @torch.inference_mode()
     def restore(

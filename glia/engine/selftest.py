@@ -65,7 +65,7 @@ class SelfTest:
         self._tokens = [(1 + index * _STEP) % vocab for index in range(count)]
         ids = torch.tensor(self._tokens, device=model.device)[None]
         with torch.inference_mode():
-            self._stock = model(input_ids=ids, use_cache=False).logits[0].float()
+            self._stock = model(input_ids=ids, use_cache=False).logits[0].float().cpu()
 
     def trace(
         self, loaded: LoadedModel, cuts: Sequence[int] = (), *, scattered: bool = False

@@ -214,7 +214,9 @@ class Pool:
             self._rotate_into(keys, by_head[..., :dim], cos_sin)
             return
         index = torch.tensor(list(slots), device=self.device)
-        self._by_slot(self._values[layer])[:, index] = by_head[..., dim:].to(self.dtype)
+        self._by_slot(self._values[layer])[:, index] = by_head[..., dim:].to(
+            self.device, self.dtype
+        )
         keys = self._scratch[1, : num_heads * num_tokens * dim].view(num_heads, num_tokens, dim)
         self._rotate_into(keys, by_head[..., :dim], cos_sin)
         self._by_slot(self._keys[layer])[:, index] = keys.view(by_head[..., :dim].shape)
