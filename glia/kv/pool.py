@@ -176,10 +176,10 @@ class Pool:
         num_heads, _, dim = tensor.shape
         count = slots.shape[0] * self.block_size
         out = self._scratch[which, : num_heads * count * dim]
-        by_slot = self._by_slot(tensor)
-        torch.index_select(
-            by_slot, 1, slots, out=out.view(num_heads, slots.shape[0], self.block_size, dim)
-        )
+        by_slot = self._by_slot(tensor).flatten(2)
+        gathered = out.view(num_heads, slots.shape[0], self.block_size * dim)
+        for head in range(num_heads):  # along the first dimension rows are copied whole
+            torch.index_select(by_slot[head], 0, slots, out=gathered[head])
         return out.view(num_heads, count, dim)
 
     def _by_slot(self, tensor: torch.Tensor) -> torch.Tensor:
