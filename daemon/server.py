@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -55,7 +56,7 @@ class Server:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._half_open: dict[trio.CancelScope, None] = {}
-        self._num_clients = 0
+        self._num_open = Counter[str]()  # by kind: clients keep no engine out
 
     async def run(self, listener: socket.socket) -> None:
         """Serve for ever."""
@@ -126,21 +127,21 @@ class Server:
         hello = messages[0]
         if not isinstance(hello, Hello):
             raise RemoteProtocolError("a connection starts with Hello")
-        if self._num_clients >= self._parts.config.api.max_clients:
+        if self._num_open[hello.kind] >= self._parts.config.api.max_clients:
             raise QuotaExceeded(
-                f"{self._num_clients} clients are connected, no more may",
+                f"{self._num_open[hello.kind]} {hello.kind}s are connected, no more may",
                 hint="raise api.max_clients in glia.toml",
             )
-        self._num_clients += 1
+        session = Session(self._parts, wire, peer)
+        session.welcome(hello)
+        self._num_open[hello.kind] += 1
         self._parts.counters["connections"] += 1
         try:
-            session = Session(self._parts, wire, peer)
-            session.welcome(hello)
             await session.run(messages[1:])
         except BaseExceptionGroup as group:
             raise _accusation(group) from group
         finally:
-            self._num_clients -= 1
+            self._num_open[hello.kind] -= 1
 
     @contextmanager
     def _opening(self) -> Iterator[trio.CancelScope]:

@@ -24,7 +24,13 @@ class StagingAreas:
             )
         if self._total_bytes + size_bytes > _TOTAL_SHARES * self._max_client_bytes:
             raise QuotaExceeded("the other clients hold all the staging there is")
-        area = make_staging(size_bytes)
+        try:
+            area = make_staging(size_bytes)
+        except OSError as error:
+            raise QuotaExceeded(
+                f"no memory for a staging area of {size_bytes:,} bytes: {error.strerror}",
+                hint="lower l1.staging_size in glia.toml",
+            ) from error
         self._total_bytes += size_bytes
         return area
 

@@ -57,6 +57,7 @@ class Worker:
         self._attach_id = booted.attach_id
         self._runs: dict[int, Sequence] = {}
         self._ids: dict[Sequence, int] = {}
+        self._told = (0, 0)
         client.send_event(m.Ready(booted.attach_id, booted.engine.l0().cap_bytes, booted.warnings))
 
     def serve(self) -> None:
@@ -69,6 +70,8 @@ class Worker:
             if not self._engine.idle:
                 for outcome in self._engine.step():
                     self._tell(outcome)
+                if (self._engine.num_running, self._engine.num_waiting) != self._told:
+                    self._send_stats()
 
     def _take(self, call: m.Run | m.CancelRun | m.EvictL0) -> None:
         if isinstance(call, m.Run):
@@ -129,10 +132,8 @@ class Worker:
             misses=l0.num_misses,
             evictions=l0.num_evicted,
         )
-        engine = self._engine
-        self._client.send_event(
-            m.EngineStats(self._attach_id, tier, engine.num_running, engine.num_waiting)
-        )
+        self._told = (self._engine.num_running, self._engine.num_waiting)
+        self._client.send_event(m.EngineStats(self._attach_id, tier, *self._told))
 
 
 def _generated(run_id: int, answer: Answer) -> m.Generated:
