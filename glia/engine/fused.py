@@ -29,9 +29,9 @@ class _Norm:
     eps: float
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        wide = x.float()
-        variance = wide.pow(2).mean(-1, keepdim=True)
-        return self.weight * (wide * torch.rsqrt(variance + self.eps)).to(x.dtype)
+        wide = x.to(torch.float32, copy=True)
+        scale = wide.pow(2).mean(-1, keepdim=True).add_(self.eps).rsqrt_()
+        return wide.mul_(scale).to(x.dtype).mul_(self.weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +82,9 @@ class FusedForward:
         num_tokens = tokens.shape[0]
         hidden = nn.functional.embedding(pad_rows(tokens), self._embedding)
         for index, layer in enumerate(self._layers):
-            hidden = hidden + layer.out(self._attend(index, layer, hidden, num_tokens))
-            both = layer.gate_up(layer.post_norm(hidden))
-            gate, up = both.chunk(2, -1)
-            hidden = hidden + layer.down(self._activation(gate) * up)
+            hidden = layer.out(self._attend(index, layer, hidden, num_tokens)).add_(hidden)
+            gate, up = layer.gate_up(layer.post_norm(hidden)).chunk(2, -1)
+            hidden = layer.down(self._activation(gate).mul_(up)).add_(hidden)
         last = self._norm(hidden[num_tokens - 1 : num_tokens])
         logits: torch.Tensor = self._head(last)[0]
         return logits
