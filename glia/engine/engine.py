@@ -229,7 +229,7 @@ class Engine:
         """Name the last windows, wait until all are durable, give the slots back."""
         reason = self._ending[sequence]
         if reason != "cancelled" and self._computation.last_fills_window(sequence):
-            self._computation.run(sequence, 1, "decode")
+            self._computation.run(sequence, 1, "last_window")
         started = time.perf_counter()
         self._sealer.drain(sequence)
         tip = sequence.chain[-1] if sequence.chain else None

@@ -69,7 +69,7 @@ class Answer:
         finish_reason: stop, length or cancelled.
         tip: name of the last sealed window; durable, unless `warning` says why not.
         ttft_ms: from submit to the first token, 0 where there was none.
-        timings_ms: by part: queue, match, lease, restore, prefill, decode, flush.
+        timings_ms: by part: queue, match, lease, restore, prefill, decode, last_window, flush.
     """
 
     tokens: tuple[int, ...]

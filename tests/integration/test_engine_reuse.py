@@ -206,7 +206,7 @@ def test_a_fork_changes_nothing_of_its_sibling(parts: Parts) -> None:
     assert rig.answer(twin).tip == other.tip
 
 
-@pytest.mark.spec(24, 28)
+@pytest.mark.spec(24)
 @pytest.mark.parametrize("arena_windows", [2, 5, 200])
 @pytest.mark.parametrize("num_slots", [22, 40])
 def test_tokens_do_not_depend_on_the_sizes_of_the_tiers(
