@@ -60,10 +60,12 @@ class Writer:
             waited = [name for name in waited if self._table.is_dirty(name)]
 
     async def flush_all(self) -> None:
-        """Return when everything that can be written is; what cannot be stays dirty."""
+        """Return when all that is dirty now is written; what cannot be stays dirty."""
         self._retry(list(self._stuck))
-        while self._queue:
+        waited = list(self._queue)  # others may add without end
+        while waited:
             await self.wait_progress()
+            waited = [name for name in waited if name in self._queue]
 
     async def recovers(self) -> bool:
         """Whether something that was refused could be written now; the rest is then queued."""

@@ -17,8 +17,9 @@ import pytest
 import tokenizers
 
 from glia.client import Client
-from glia.errors import BadModelFile, BadRequest, EngineDied, NotFound, UnknownModel
+from glia.errors import ArenaExhausted, BadModelFile, BadRequest, EngineDied, NotFound, UnknownModel
 from glia.local import messages as m
+from tests.builders import TINY, make_chain
 from tests.model_parts import save_tiny, seeded_tokens
 from tests.node_parts import MIB, ROOT, RunningNode, until
 
@@ -371,6 +372,39 @@ def test_files_that_cannot_grow_cost_the_cache_and_not_the_answer(
             assert found.tip is not None
             assert found.usage.computed < 40
         assert "crashed" not in client.status().counters
+
+
+def test_a_guest_that_pins_all_of_l1_costs_the_cache_and_not_the_answer(
+    node: RunningNode, model_dir: Path, tmp_path: Path
+) -> None:
+    expected = [run(node.client(), prompt(200, seed)) for seed in (40, 41)]
+    small = {**SETTINGS, "l1": {**SETTINGS["l1"], "size_bytes": 16 * WINDOW_BYTES}}
+    with RunningNode(tmp_path / "node", small) as own:
+        add_manifest(own, model_dir)
+        client, guest = own.client(), own.author()
+        kept = run(client, prompt(200, 40))
+        assert (kept.tokens, kept.tip) == (expected[0].tokens, expected[0].tip)
+        client.evict("l0")
+        client.evict("l1")
+        chain = make_chain(16 * WINDOW_BYTES // TINY.window_particle_bytes)
+        with suppress(ArenaExhausted):
+            for first in range(0, len(chain.records), 8):
+                names, _ = guest.seal(chain, first, min(first + 8, len(chain.records)))
+                assert guest.lease(names).tiers
+        for _ in range(2):
+            for seed, answer in zip((40, 41), expected, strict=True):
+                found = run(client, prompt(200, seed))
+                assert found.tokens == answer.tokens
+                assert found.usage.computed == 200 or found.usage.cached.l0
+                client.evict("l0")
+        guest.client.close()
+        watcher = own.client()
+
+        def is_kept_again() -> bool:
+            found = run(watcher, prompt(200, 41))
+            return (found.tokens, found.tip) == (expected[1].tokens, expected[1].tip)
+
+        until(is_kept_again)
 
 
 # -- processes that hang -------------------------------------------------------------------

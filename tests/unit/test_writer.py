@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -133,6 +134,27 @@ def test_when_nothing_can_be_written_sealing_ends_before_l1_is_full(tmp_path: Pa
             await seal(memory, last)  # nobody flushed: needing the room tries the disk again
             await memory.flush(last.window_ids)
             assert set(store.windows()) == {chain.tip for chain in (*sealed, last)}
+
+    trio.run(main)
+
+
+def test_flushing_all_ends_though_others_go_on_sealing(tmp_path: Path) -> None:
+    """Before a window is written there is another one that waits."""
+
+    async def main() -> None:
+        async with memory_of(tmp_path, MIB) as (memory, store):
+            numbers = itertools.count(1)
+
+            def seal_another(_: SealedWindow) -> None:
+                trio.from_thread.run(seal, memory, make_chain(1, seed=next(numbers)))
+
+            store.mood = seal_another
+            await seal(memory, make_chain(1))
+            with trio.fail_after(5):
+                await memory.writer.flush_all()
+            assert store.get(make_chain(1).tip) is not None
+            assert not memory.writer.is_idle
+            store.mood = lambda _: None
 
     trio.run(main)
 
