@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -28,12 +29,14 @@ _INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code: 0, or the error class's (glia/errors.py)."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a letter shows "?"
     args = _parser().parse_args(argv)
     verb: Verb = args.verb
     try:
         args.data_dir = nameable(args.data_dir or default_data_dir(os.environ))
         code = verb(args)
-        sys.stdout.flush()
+        show.flush()
     except GliaError as problem:
         show.error(problem)
         return problem.exit_code
@@ -41,8 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         show.note("interrupted")
         return _INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has enough. Python would complain again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        show.discard_output()  # whoever read it has enough
         return 0
     return code
 

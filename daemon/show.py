@@ -6,14 +6,17 @@ said by colour alone.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 import msgspec
 
 from glia.errors import (
     BadModelFile,
+    BadRequest,
     CapacityError,
     EngineError,
     GliaError,
@@ -42,7 +45,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 def as_json(value: Any) -> None:
     """One JSON value and a line end, to stdout. Bytes in it are written as hex."""
     line = msgspec.json.encode(to_json(value))
-    sys.stdout.write(msgspec.json.format(line, indent=2).decode() + "\n")
+    _out(msgspec.json.format(line, indent=2).decode() + "\n")
 
 
 def to_json(value: Any) -> Any:
@@ -64,18 +67,47 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+        _out("  ".join(cells).rstrip() + "\n")
 
 
 def line(text: str) -> None:
     """A line of data, to stdout."""
-    sys.stdout.write(text + "\n")
+    _out(text + "\n")
 
 
 def piece(text: str) -> None:
     """A piece of an answer, to stdout, at once."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    _out(text)
+    flush()
+
+
+def flush() -> None:
+    """Let stdout have all of it. Raises: BadRequest where it cannot be written."""
+    with _writing():
+        sys.stdout.flush()
+
+
+def _out(text: str) -> None:
+    with _writing():
+        sys.stdout.write(text)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard_output()
+        raise BadRequest(
+            f"standard output cannot be written: {error.strerror}", hint="df -h"
+        ) from error
+
+
+def discard_output() -> None:
+    """What is left of stdout goes nowhere: Python would complain again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def note(text: str) -> None:

@@ -315,6 +315,30 @@ def test_words_that_are_no_command(node: RunningNode, words: str) -> None:
     refused(gliad(node, *words.split()), 2, "error: ")
 
 
+@pytest.mark.parametrize("words", ["status", "status --json", "models", "run tiny w1 --raw"])
+def test_an_output_that_takes_no_more(node: RunningNode, words: str) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command(node, *words.split()), stdout=full, stderr=subprocess.PIPE, text=True,
+            check=False, timeout=60, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert "standard output cannot be written: No space left" in done.stderr
+    assert done.stderr.splitlines()[-1] == "hint: df -h"
+
+
+def test_a_terminal_that_lacks_a_letter(node: RunningNode, tmp_path: Path, model_dir: Path) -> None:
+    odd = tmp_path / "модель"
+    odd.symlink_to(model_dir)
+    add_manifest(node, odd, "letters")
+    done = subprocess.run(
+        command(node, "models"), capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    (node.models_dir / "letters.model").unlink()
+    assert (done.returncode, "??????" in done.stdout) == (0, True), done.stderr
+
+
 # -- sizes ---------------------------------------------------------------------------------
 
 
