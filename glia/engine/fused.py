@@ -93,7 +93,7 @@ class FusedForward:
         self, index: int, layer: _Layer, hidden: torch.Tensor, num_tokens: int
     ) -> torch.Tensor:
         qkv = layer.qkv(layer.input_norm(hidden))[:num_tokens]
-        qkv = qkv.unflatten(1, (self._heads, -1))
+        qkv = qkv.view(num_tokens, self._heads, -1)
         if layer.q_norm is not None and layer.k_norm is not None:
             num_q, num_kv = self._num_q, self._num_kv
             q, k, v = qkv.split((num_q, num_kv, num_kv), 1)

@@ -67,6 +67,7 @@ class TileAttention:
         rows = TILE * self._per_head + LONE_HEAD_ROWS
         self._packed = torch.zeros(self._kv_heads, rows, self._dim, dtype=dtype, device=device)
         self._mask = self._triangle(rows, 0)
+        self._last_mask: tuple[tuple[int, int, int], torch.Tensor] = ((0, 0, -1), self._mask)
 
     def _triangle(self, rows: int, past: int) -> torch.Tensor:
         """[rows, past + TILE]: 0 where key - past <= query's place in its tile, else -inf."""
@@ -77,12 +78,17 @@ class TileAttention:
         return mask.masked_fill_(key > query, float("-inf"))
 
     def _mask_at(self, offset: int, rows: int, start: int) -> torch.Tensor:
-        past = self._mask.shape[1] - TILE
-        if past < start:
-            past = max(start, 2 * past)
-            self._mask = self._triangle(self._mask.shape[0], past)
-        first = offset * self._per_head
-        return self._mask[first : first + rows, past - start : past + TILE]
+        """[1, 1, rows, start + TILE]; the layers of a step ask for the same one."""
+        wanted = (offset, rows, start)
+        if self._last_mask[0] != wanted:
+            past = self._mask.shape[1] - TILE
+            if past < start:
+                past = max(start, 2 * past)
+                self._mask = self._triangle(self._mask.shape[0], past)
+            first = offset * self._per_head
+            mask = self._mask[first : first + rows, past - start : past + TILE]
+            self._last_mask = (wanted, mask[None, None])
+        return self._last_mask[1]
 
     def _num_rows(self, num_queries: int) -> int:
         rows = -(-num_queries * self._per_head // ROW_MULTIPLE) * ROW_MULTIPLE
@@ -120,7 +126,7 @@ class TileAttention:
             self._packed[None, :, :rows],
             keys[None, :, : start + TILE],
             values[None, :, : start + TILE],
-            attn_mask=self._mask_at(position - start, rows, start)[None, None],
+            attn_mask=self._mask_at(position - start, rows, start),
             scale=self._scale,
         )
         return out[0, :, :used].view(by_head).transpose(0, 1)
