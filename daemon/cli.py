@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from daemon import show
 from daemon.paths import default_data_dir
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code: 0, or the error class's (glia/errors.py)."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a letter shows "?"
-    args = _parser().parse_args(argv)
+    args = _parse(argv)
     verb: Verb = args.verb
     try:
         args.data_dir = nameable(args.data_dir or default_data_dir(os.environ))
@@ -49,8 +49,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The verb and its arguments.
+
+    Before Python 3.12.7 argparse takes an optional PROMPT to be absent as soon as an option
+    follows MODEL, and calls the real one unrecognized (CPython issue 59317).
+    """
+    args, rest = _parser().parse_known_args(argv)
+    if getattr(args, "prompt", "") is None and _begins_with_text(rest):
+        rest = rest[1:] if rest[0] == "--" else rest
+        args.prompt = rest.pop(0)
+    if rest:
+        shown = f"unrecognized arguments: {' '.join(rest)}"
+        show.error(BadRequest(shown, hint=f"{args.prog} --help"))
+        sys.exit(BadRequest.exit_code)
+    return args
+
+
+def _begins_with_text(words: Sequence[str]) -> bool:
+    """Whether the first of them is no option; what stands after -- is none."""
+    if words[:1] == ["--"]:
+        return len(words) > 1
+    return bool(words) and (words[0] == "-" or not words[0].startswith("-"))
+
+
 class _Parser(argparse.ArgumentParser):
-    """Tells a mistake as every other error is told."""
+    """Tells a mistake as every other error is told. `prog` is in what it parses."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.set_defaults(prog=self.prog)
 
     def error(self, message: str) -> NoReturn:
         show.error(BadRequest(message, hint=f"{self.prog} --help"))

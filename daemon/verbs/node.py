@@ -26,15 +26,25 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     start = verbs.add_parser("start", parents=[common], help="start gliad in the background")
     start.add_argument("--config", type=absolute, metavar="F", help="instead of DIR/glia.toml")
     start.add_argument("--foreground", action="store_true", help="stay, and log to stderr too")
-    start.add_argument("--timeout", type=seconds, default=60.0, metavar="S", help="to be ready")
+    start.add_argument(
+        "--timeout",
+        type=seconds,
+        default=60.0,
+        metavar="S",
+        help="seconds to be ready in (default: 60)",
+    )
     start.set_defaults(verb=_start)
 
     stop = verbs.add_parser("stop", parents=[common], help="stop gliad; returns when it is gone")
-    stop.add_argument("--timeout", type=seconds, default=60.0, metavar="S")
+    stop.add_argument(
+        "--timeout", type=seconds, default=60.0, metavar="S", help="seconds (default: 60)"
+    )
     stop.set_defaults(verb=_stop)
 
     wait = verbs.add_parser("wait", parents=[common], help="return when gliad is ready")
-    wait.add_argument("--timeout", type=seconds, default=60.0, metavar="S")
+    wait.add_argument(
+        "--timeout", type=seconds, default=60.0, metavar="S", help="seconds (default: 60)"
+    )
     wait.set_defaults(verb=_wait)
 
     status = verbs.add_parser("status", parents=[common], help="tiers, engines, counters")

@@ -38,7 +38,8 @@ class Prompt:
 
 def read_prompt(args: argparse.Namespace, model: ModelValue) -> Prompt:
     """The prompt that the arguments name. Raises: PromptError, BadRequest, BadModelFile."""
-    if args.token_ids:
+    _check_given(args)
+    if args.token_ids is not None:
         tokens, tokenizer = _token_list(args.token_ids), tokenizer_of(model)
     else:
         text = _text(args)
@@ -78,10 +79,19 @@ def _check_length(tokens: list[int], model: ModelValue) -> None:
         )
 
 
+def _check_given(args: argparse.Namespace) -> None:
+    if sum(given is not None for given in (args.prompt, args.file, args.token_ids)) > 1:
+        raise BadRequest(
+            "the prompt is given twice", hint="give one of PROMPT, --file and --token-ids"
+        )
+    if args.system is not None and (args.raw or args.token_ids is not None):
+        raise BadRequest(
+            "--system is for the chat template, which is not used here",
+            hint="leave out --system, or --raw and --token-ids",
+        )
+
+
 def _text(args: argparse.Namespace) -> str:
-    given = [args.prompt is not None, args.file is not None]
-    if sum(given) > 1:
-        raise BadRequest("the prompt is given twice", hint="give PROMPT or --file FILE")
     if args.prompt is not None and args.prompt != "-":
         return _as_unicode(args.prompt.encode(errors="surrogateescape"), "the prompt")
     if args.file is None and args.prompt is None and sys.stdin.isatty():

@@ -26,10 +26,12 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     run.add_argument("--token-ids", metavar="FILE", help="the prompt as a JSON list of token ids")
     run.add_argument("--raw", action="store_true", help="no chat template")
     run.add_argument("--system", metavar="TEXT", help="a system message, with the chat template")
-    run.add_argument("--max-tokens", type=int, default=256, metavar="N")
-    run.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0: greedy")
-    run.add_argument("--top-p", type=float, default=1.0, metavar="P")
-    run.add_argument("--top-k", type=int, default=0, metavar="K", help="0: all")
+    run.add_argument("--max-tokens", type=int, default=256, metavar="N", help="default: 256")
+    run.add_argument(
+        "--temperature", type=float, default=0.0, metavar="T", help="default: 0, greedy"
+    )
+    run.add_argument("--top-p", type=float, default=1.0, metavar="P", help="default: 1, all")
+    run.add_argument("--top-k", type=int, default=0, metavar="K", help="default: 0, all")
     run.add_argument("--seed", type=int, default=0, metavar="N", help="makes sampling repeatable")
     run.add_argument("--stop", action="append", default=[], metavar="TEXT", help="may be repeated")
     run.add_argument("--dtype", choices=DTYPES, help="instead of the model's")
@@ -85,7 +87,7 @@ def _generate(
         stop=args.stop,
         ignore_eos=args.ignore_eos,
     )
-    with closing(events):  # type: ignore[type-var]  # it is a generator: closing cancels
+    with closing(events), printer:  # type: ignore[type-var]  # a generator: closing cancels
         for event in events:
             if isinstance(event, Progress):
                 progress(event.what, event.done, event.total)
@@ -99,12 +101,23 @@ def _generate(
 
 
 class _Printer:
-    """Text to stdout as it comes; what could begin a stop string waits until it does not."""
+    """Text to stdout as it comes; what could begin a stop string waits until it does not.
+
+    As a context it ends a line that an error breaks off, so that the error has its own.
+    """
 
     def __init__(self, tokenizer: Tokenizer | None, stop: Sequence[str]) -> None:
         self._stream = TextStream(tokenizer) if tokenizer else None
         self._stop = stop
         self._held = ""
+        self._in_line = False
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_error: object) -> None:
+        if self._in_line:
+            self._give("\n", "")
 
     def push(self, event: Emitted) -> None:
         if self._stream is not None:
@@ -119,6 +132,7 @@ class _Printer:
     def _give(self, text: str, held: str) -> None:
         self._held = held
         if text:
+            self._in_line = not text.endswith("\n")
             show.piece(text)
 
 

@@ -16,7 +16,7 @@ import pytest
 from msgspec import Struct
 
 from daemon.cli import main
-from glia.errors import _BY_CODE, ArenaExhausted, UnknownModel
+from glia.errors import _BY_CODE, ArenaExhausted, EngineDied, UnknownModel
 from glia.graph.manifest import parse_manifest
 from glia.graph.profile import KvScheme
 from glia.local import messages as m
@@ -241,6 +241,12 @@ PROMPTS: dict[str, tuple[bytes, tuple[str, ...], str]] = {
     "a large token": (b"[4294967296]", ("--token-ids", "P"), "out of range"),
     "a huge token": (b"[1e400]", ("--token-ids", "P"), "not a JSON list"),
     "twice": (b"x", ("a", "--file", "P", "--raw"), "given twice"),
+    "twice, once as tokens": (b"[1]", ("a", "--token-ids", "P"), "given twice"),
+    "a system message to no template": (
+        b"x",
+        ("--file", "P", "--raw", "--system", "s"),
+        "--system",
+    ),
     "empty in words": (b"", ("", "--raw"), "the prompt is empty"),
     "bytes in words": (b"", ("a\udcffb", "--raw"), "is not UTF-8"),
 }
@@ -275,6 +281,55 @@ def test_a_bad_option_is_told_in_words(words: str, gliad: FakeGliad, capfd: Any)
     said = say(capfd, "run", "tiny", "x", "--raw", *words.split())
     assert (said.code, said.hint) == (2, "hint: gliad run --help")
     assert words.split()[0] in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--raw", "abc"), "abc"),
+        (("--raw", "--max-tokens", "3", "abc"), "abc"),
+        (("abc", "--raw"), "abc"),
+        (("--raw", "--", "-abc"), "-abc"),
+        (("--raw", "--", "--json"), "--json"),
+    ],
+)
+def test_a_prompt_may_stand_after_options(
+    words: tuple[str, ...], text: str, gliad: FakeGliad, world: World, capfd: Any
+) -> None:
+    assert say(capfd, "run", "tiny", *words).code == 0
+    (call,) = [call for call in gliad.calls if isinstance(call, m.Generate)]
+    assert call.tokens == Tokenizer.load(Path(world.model.source)).encode(text, special=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "verb"),
+    [
+        ("run tiny a b", "run"),
+        ("run tiny --raw a b", "run"),
+        ("run tiny --raw --frob", "run"),
+        ("status --frob", "status"),
+        ("models add a b c", "models add"),
+    ],
+)
+def test_an_argument_too_many_names_its_verb(words: str, verb: str, capfd: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 2
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert said.err.endswith(f"hint: gliad {verb} --help\n")
+
+
+def test_an_answer_that_breaks_off_leaves_the_error_its_own_line(
+    gliad: FakeGliad, world: World, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(_call: m.Generate) -> m.Generated:
+        raise EngineDied("it died")
+
+    monkeypatch.setattr(world, "generated", die)
+    said = say(capfd, "run", "tiny", "x", "--raw")
+    assert (said.code, said.out) == (8, f"{ANSWER}\n")
+    assert said.err.startswith("error: it died\n")
 
 
 def test_an_unknown_model_names_those_that_are(gliad: FakeGliad, capfd: Any) -> None:
