@@ -72,8 +72,11 @@ class EngineCommand:
         return [*self.program, *(str(part) for flag in flags.items() for part in flag)]
 
     def environment(self) -> dict[str, str]:
-        """Threads that wait sleep: two spinning pools on few cores are 20 times slower."""
-        environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
+        """Threads that wait sleep: two spinning pools on few cores are 20 times slower.
+
+        Bars that libraries draw on stderr are for a terminal, and would fill the log.
+        """
+        environment = {"OMP_WAIT_POLICY": "PASSIVE", "TQDM_DISABLE": "1", **os.environ}
         if self.config.engine.num_threads:
             environment["OMP_NUM_THREADS"] = str(self.config.engine.num_threads)
         return environment

@@ -42,6 +42,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     environment = command(tmp_path, "engine", num_threads=3).environment()
     assert environment["OMP_NUM_THREADS"] == "3"
     assert environment["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert environment["TQDM_DISABLE"] == "1"
 
 
 def test_a_refusal_is_the_error_it_names(tmp_path: Path) -> None:
