@@ -2,10 +2,11 @@
 
     with Client.connect(data_dir) as client:
         for event in client.generate("smollm2", tokens, max_tokens=16):
-            ...
+            ...  # Progress and Emitted (tokens), at last Generated (usage, tip), of local.messages
 
-`*_begin` sends a call and gives a ticket, `*_end` waits for its answer: several may be
-under way. Every error is one of glia.errors, with a hint of what to type next.
+Tokens are the model's own (glia.model.tokenizer). `*_begin` sends a call and gives a ticket,
+`*_end` waits for its answer: several may be under way. Every error is one of glia.errors,
+with a hint of what to type next.
 """
 
 from __future__ import annotations

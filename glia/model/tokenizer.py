@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,9 @@ class Tokenizer:
         self.eos_ids = eos_ids
 
     @classmethod
-    def load(cls, model_dir: Path) -> Tokenizer:
+    def load(cls, model_dir: str | os.PathLike[str]) -> Tokenizer:
         """The tokenizer of a model directory. Raises: BadModelFile."""
-        path = model_dir / TOKENIZER
+        path = Path(model_dir) / TOKENIZER
         data = read_bounded(path, TOKENIZER_BYTES)
         try:
             inner = tokenizers.Tokenizer.from_str(data.decode())
@@ -39,7 +40,7 @@ class Tokenizer:
             raise BadModelFile(f"{path}: not a tokenizer: {str(error)[:200]}") from error
         inner.no_truncation()
         inner.no_padding()
-        return cls(inner, eos_ids(model_dir))
+        return cls(inner, eos_ids(path.parent))
 
     @property
     def vocab_size(self) -> int:

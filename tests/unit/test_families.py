@@ -20,6 +20,11 @@ def test_an_allowed_type_is_allowed(model_type: str) -> None:
     assert check_family({"model_type": model_type}) == model_type
 
 
+def test_the_front_page_names_the_types_that_are_allowed() -> None:
+    page = (Path(__file__).parents[2] / "README.md").read_text()
+    assert f"can be loaded: {', '.join(sorted(ALLOWED))}." in page
+
+
 @pytest.mark.parametrize(
     ("config", "reason"),
     [

@@ -29,6 +29,10 @@ def test_no_special_tokens_unless_asked(tokenizer: Tokenizer) -> None:
     assert tokenizer.vocab_size == 259
 
 
+def test_a_directory_may_be_named_in_text(tmp_path: Path) -> None:
+    assert Tokenizer.load(str(write_model(tmp_path / "m"))).eos_ids == (258,)
+
+
 def test_text_that_is_not_unicode_is_a_prompt_error(tokenizer: Tokenizer) -> None:
     with pytest.raises(PromptError):
         tokenizer.encode("a\udcff")
