@@ -20,11 +20,15 @@ _MAX_PROMPT_TOKENS = 2**21  # of all requests together; a token takes 40 bytes w
 
 
 class Generation:
-    """One Generate call on its way; `cancel` may be called at any time."""
+    """One Generate call on its way; `cancel` may be called at any time.
+
+    Attributes:
+        arrival_s, begun_s: when gliad had the call, and when an engine had it.
+    """
 
     def __init__(self, call: Generate) -> None:
         self.call = call
-        self.arrival_s = trio.current_time()
+        self.arrival_s = self.begun_s = trio.current_time()
         self._waiting = trio.CancelScope()
         self._link: EngineLink | None = None
         self._run_id = 0
@@ -47,6 +51,7 @@ class Generation:
         if self._waiting.cancelled_caught:
             raise Cancelled("cancelled before it ran")
         self._link = link
+        self.begun_s = trio.current_time()
         self._run_id = link.start_run(self.call, deliver)
         return await link.finish_run(self._run_id)
 
@@ -85,8 +90,13 @@ class Broker:
         with self._counted(engine):
             generated = await generation.run(engine, tell)
         now_s = trio.current_time()
-        ttft_ms = ((first_s or now_s) - generation.arrival_s) * 1000
-        timings = {**generated.timings_ms, "total": (now_s - generation.arrival_s) * 1000}
+        arrival_s = generation.arrival_s
+        ttft_ms = ((first_s or now_s) - arrival_s) * 1000
+        timings = {
+            "load": (generation.begun_s - arrival_s) * 1000,
+            **generated.timings_ms,
+            "total": (now_s - arrival_s) * 1000,
+        }
         return structs.replace(generated, id=call.id, ttft_ms=ttft_ms, timings_ms=timings)
 
     async def add_model(self, call: AddModel, deliver: Deliver) -> ModelValue:

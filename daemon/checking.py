@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from glia.errors import Cancelled, GliaError
 from glia.graph.ids import BlockId, WindowId
 from glia.store.base import CheckReport
 
+_log = logging.getLogger("gliad.check")
 _GROUP_WINDOWS = 32
 _TELL_EVERY_S = 0.1
 
@@ -28,12 +30,15 @@ async def check_everything(memory: Memory, tell: Tell) -> CheckReport:
     await memory.writer.flush_all()
     arena = await _check_l1(memory, tell)
     disk = await _check_l2(memory, tell)
-    return CheckReport(
+    found = CheckReport(
         checked=arena.checked + disk.checked,
         bad=arena.bad + disk.bad,
         windows=disk.windows,
         bad_windows=arena.bad_windows + disk.bad_windows,
     )
+    if found.bad:
+        _log.warning("check set %d bad blocks aside (%d in L1)", found.bad, arena.bad)
+    return found
 
 
 async def _check_l1(memory: Memory, tell: Tell) -> CheckReport:

@@ -247,6 +247,7 @@ class Generated(Reply, frozen=True):
     tip: id of the last full window of prompt and answer, None under one window.
     finish_reason: stop, length, or cancelled.
     ttft_ms: from the call's arrival at gliad to the first token's.
+    timings_ms: load (until an engine is ready), the engine's parts, and total.
     warning: why some windows could not be kept, if so.
     """
 

@@ -56,6 +56,7 @@ def test_a_request_starts_an_engine_and_is_answered(node: RunningNode) -> None:
     assert generated.usage.prompt_tokens == 40
     assert 0 < generated.ttft_ms <= generated.timings_ms["total"]
     assert generated.timings_ms["prefill"] == 1.0
+    assert 0 < generated.timings_ms["load"] <= generated.ttft_ms  # the engine was started for it
     assert generated.tip is not None
     assert [token for value in client.chain(generated.tip) for token in value.tokens] == tokens[:32]
     value = engine_of(client, "echo")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import trio
 
 from daemon.checking import check_everything
@@ -12,7 +13,9 @@ from tests.node_parts import MIB
 from tests.unit.test_writer import BINDING, memory_of, seal
 
 
-def test_what_rots_in_l1_is_found_and_comes_from_l2_again(tmp_path: Path) -> None:
+def test_what_rots_in_l1_is_found_and_comes_from_l2_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         async with memory_of(tmp_path, MIB) as (memory, _):
             chain = make_chain(40)
@@ -20,6 +23,7 @@ def test_what_rots_in_l1_is_found_and_comes_from_l2_again(tmp_path: Path) -> Non
             told: list[tuple[str, int, int]] = []
             report = await check_everything(memory, lambda *what: told.append(what))
             assert (report.checked, report.bad) == (160, 0)  # 80 blocks in each tier
+            assert not caplog.messages
             assert [what for what in told if what[0] == "checking L1"] == [
                 ("checking L1", 32, 40),
                 ("checking L1", 40, 40),
@@ -28,6 +32,7 @@ def test_what_rots_in_l1_is_found_and_comes_from_l2_again(tmp_path: Path) -> Non
             memory.arena.view[offset + size - 1] ^= 1
             report = await check_everything(memory, lambda *_: None)
             assert (report.bad, report.windows, report.bad_windows) == (1, 40, 1)
+            assert caplog.messages == ["check set 1 bad blocks aside (1 in L1)"]
             pinned = await memory.loader.pin(BINDING, chain.window_ids)
             assert list(pinned.tiers) == [1] * 7 + [2] + [1] * 32
             assert (await check_everything(memory, lambda *_: None)).bad == 0

@@ -16,7 +16,14 @@ import pytest
 from msgspec import Struct
 
 from daemon.cli import main
-from glia.errors import _BY_CODE, ArenaExhausted, EngineDied, UnknownModel
+from glia.errors import (
+    _BY_CODE,
+    ArenaExhausted,
+    ConfigError,
+    EngineDied,
+    ManifestError,
+    UnknownModel,
+)
 from glia.graph.manifest import parse_manifest
 from glia.graph.profile import KvScheme
 from glia.local import messages as m
@@ -371,6 +378,17 @@ def test_every_error_ends_with_what_to_type(
     said = say(capfd, "models")
     assert said.code == _BY_CODE[code].exit_code
     assert said.hint.startswith("hint: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "page"), [(ManifestError, "glia/spec/5-manifest.md"), (ConfigError, "glia.toml")]
+)
+def test_a_mistake_in_a_file_names_the_page_of_its_keys(
+    error: type[Exception], page: str, gliad: FakeGliad, world: World, capfd: Any
+) -> None:
+    world.raises = error("no such value")
+    assert page in say(capfd, "models").hint
+    assert (ROOT / page).is_file()
 
 
 # -- chain, check, evict, status ---------------------------------------------------------------
