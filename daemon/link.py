@@ -87,7 +87,6 @@ class EngineLink:
         try:
             reply = await self._finish(run_id)
         except trio.Cancelled:
-            self._abandoned.add(run_id)
             with suppress(GliaError):  # an engine that does not read is dropped by its session
                 self.cancel(run_id)
             raise
@@ -150,6 +149,10 @@ class EngineLink:
         outgoing = self._calls[call_id]
         try:
             await outgoing.done.wait()
+        except trio.Cancelled:
+            if outgoing.reply is None:
+                self._abandoned.add(call_id)
+            raise
         finally:
             del self._calls[call_id]
         if outgoing.reply is None:

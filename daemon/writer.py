@@ -95,10 +95,7 @@ class Writer:
             while not self._queue:
                 self._added = trio.Event()
                 await self._added.wait()
-            group = self._next_group()
-            await self._write(group)
-            for name in group:
-                self._queue.pop(name, None)
+            await self._write(self._next_group())
             finished, self._progress = self._progress, trio.Event()
             finished.set()
 
@@ -119,17 +116,19 @@ class Writer:
 
     async def _write(self, group: Sequence[WindowId]) -> None:
         error = await self._put(group)
+        if error is not None and len(group) > 1:
+            for name in group:  # one by one, so that only those that cannot be written are held up
+                await self._write([name])
+            return
+        for name in group:  # at once: whoever tries a refused one again queues it again
+            del self._queue[name]
         if error is None:
             self.failure = None
             return
-        if len(group) == 1:
-            if self.failure is None:
-                _log.warning("windows cannot be written: %s", error)
-            self.failure = error
-            self._stuck[group[0]] = error
-            return
-        for name in group:  # one by one, so that only those that cannot be written are held up
-            await self._write([name])
+        if self.failure is None:
+            _log.warning("windows cannot be written: %s", error)
+        self.failure = error
+        self._stuck[group[0]] = error
 
     async def _put(self, group: Sequence[WindowId]) -> GliaError | None:
         windows = [self._sealed(name) for name in group]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from daemon.arena import SharedMemory, make_staging
 from daemon.binding import Binding
@@ -106,6 +108,40 @@ def test_what_the_store_refuses_stays_and_is_tried_again(tmp_path: Path) -> None
             await memory.flush(chain.window_ids)
             assert memory.table.dirty_bytes == 0
             assert set(store.windows()) == set(chain.window_ids)
+
+    trio.run(main)
+
+
+def test_a_refused_window_that_is_asked_for_while_its_group_is_written(tmp_path: Path) -> None:
+    """It is tried again once the rest of the group is done; whoever waits for it does not hang."""
+
+    async def main() -> None:
+        async with memory_of(tmp_path, MIB) as (memory, store):
+            chain = make_chain(3)
+            refused, *_, last = chain.window_ids
+            last_is_written, asked_again = threading.Event(), threading.Event()
+
+            def refuse_one(window: SealedWindow) -> StoreFull | None:
+                if window.record.window_id == last:
+                    last_is_written.set()
+                    asked_again.wait(10)
+                return StoreFull("full") if window.record.window_id == refused else None
+
+            async def ask_again() -> None:
+                await trio.to_thread.run_sync(last_is_written.wait, 10)
+                store.mood = lambda _: None
+                nursery.start_soon(memory.flush, [refused])
+                await trio.testing.wait_all_tasks_blocked()
+                asked_again.set()
+
+            store.mood = refuse_one
+            with trio.fail_after(10):
+                async with trio.open_nursery() as nursery:
+                    await seal(memory, chain)
+                    nursery.start_soon(ask_again)
+            assert store.groups[0] == 3
+            assert memory.table.dirty_bytes == 0
+            assert store.get(refused) == chain.records[0]
 
     trio.run(main)
 
