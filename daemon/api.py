@@ -111,8 +111,16 @@ async def _check(parts: Parts, call: Check, post: Deliver) -> CheckReply:
         post(Progress(call.id, what, done, total))
 
     async with parts.checking:
-        report = await check_everything(parts.memory, tell)
-    return CheckReply(call.id, report.checked, report.bad, report.windows, report.bad_windows)
+        arena, disk = await check_everything(parts.memory, tell)
+    return CheckReply(
+        call.id,
+        disk.checked,
+        disk.bad,
+        disk.windows,
+        disk.bad_windows,
+        l1_checked=arena.checked,
+        l1_bad=arena.bad,
+    )
 
 
 async def _evict(parts: Parts, call: Evict) -> EvictReply:

@@ -92,6 +92,8 @@ def _check(args: argparse.Namespace) -> int:
         "bad": reply.bad,
         "windows": reply.windows,
         "bad_windows": reply.bad_windows,
+        "l1_checked": reply.l1_checked,
+        "l1_bad": reply.l1_bad,
     }
     if args.json:
         show.as_json(found)
@@ -100,8 +102,8 @@ def _check(args: argparse.Namespace) -> int:
             [name.upper().replace("_", " ") for name in found],
             [[f"{number:,}" for number in found.values()]],
         )
-    if reply.bad or reply.bad_windows:
-        show.note("bad blocks are set aside and count as missing: they are computed again")
+    if reply.bad or reply.bad_windows or reply.l1_bad:
+        show.note("what is bad is set aside and computed again when a prompt needs it")
         return IntegrityError.exit_code
     return 0
 

@@ -283,10 +283,14 @@ class Check(Call, frozen=True):
 
 
 class CheckReply(Reply, frozen=True):
+    """Blocks and windows of L2; then the blocks of L1, which are copies of those."""
+
     checked: int
     bad: int
     windows: int
     bad_windows: int
+    l1_checked: int = 0
+    l1_bad: int = 0
 
 
 class Evict(Call, frozen=True):

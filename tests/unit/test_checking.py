@@ -21,8 +21,8 @@ def test_what_rots_in_l1_is_found_and_comes_from_l2_again(
             chain = make_chain(40)
             await seal(memory, chain)
             told: list[tuple[str, int, int]] = []
-            report = await check_everything(memory, lambda *what: told.append(what))
-            assert (report.checked, report.bad) == (160, 0)  # 80 blocks in each tier
+            arena, disk = await check_everything(memory, lambda *what: told.append(what))
+            assert [(tier.checked, tier.bad) for tier in (arena, disk)] == [(80, 0), (80, 0)]
             assert not caplog.messages
             assert [what for what in told if what[0] == "checking L1"] == [
                 ("checking L1", 32, 40),
@@ -30,12 +30,12 @@ def test_what_rots_in_l1_is_found_and_comes_from_l2_again(
             ]
             (offset, size), _ = memory.table.ranges(chain.window_ids[7])
             memory.arena.view[offset + size - 1] ^= 1
-            report = await check_everything(memory, lambda *_: None)
-            assert (report.bad, report.windows, report.bad_windows) == (1, 40, 1)
-            assert caplog.messages == ["check set 1 bad blocks aside (1 in L1)"]
+            arena, disk = await check_everything(memory, lambda *_: None)
+            assert [(tier.bad, tier.bad_windows) for tier in (arena, disk)] == [(1, 1), (0, 0)]
+            assert caplog.messages == ["check set bad blocks aside: 1 in L1, 0 in L2"]
             pinned = await memory.loader.pin(BINDING, chain.window_ids)
             assert list(pinned.tiers) == [1] * 7 + [2] + [1] * 32
-            assert (await check_everything(memory, lambda *_: None)).bad == 0
+            assert not any(tier.bad for tier in await check_everything(memory, lambda *_: None))
             assert memory.table.used_bytes == 40 * TINY.window_particle_bytes
 
     trio.run(main)
