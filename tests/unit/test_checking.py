@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from daemon.checking import check_everything
+from glia.errors import StoreFull
 from tests.builders import TINY, make_chain
 from tests.node_parts import MIB
 from tests.unit.test_writer import BINDING, memory_of, seal
@@ -37,5 +38,23 @@ def test_what_rots_in_l1_is_found_and_comes_from_l2_again(
             assert list(pinned.tiers) == [1] * 7 + [2] + [1] * 32
             assert not any(tier.bad for tier in await check_everything(memory, lambda *_: None))
             assert memory.table.used_bytes == 40 * TINY.window_particle_bytes
+
+    trio.run(main)
+
+
+def test_what_rots_before_it_is_written_stays_in_l1(tmp_path: Path) -> None:
+    """Nothing dirty is dropped, though it is bad: its other layers are nowhere else."""
+
+    async def main() -> None:
+        async with memory_of(tmp_path, MIB) as (memory, store):
+            chain = make_chain(2)
+            store.mood = lambda _: StoreFull("full")
+            await seal(memory, chain)
+            (offset, size), _ = memory.table.ranges(chain.window_ids[1])
+            memory.arena.view[offset + size - 1] ^= 1
+            for _ in range(2):
+                arena, _ = await check_everything(memory, lambda *_: None)
+                assert (arena.checked, arena.bad) == (4, 1)
+            assert memory.table.is_dirty(chain.window_ids[1])
 
     trio.run(main)

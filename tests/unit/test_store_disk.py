@@ -183,6 +183,34 @@ def test_putting_many_windows_syncs_twice(tmp_path: Path, monkeypatch: pytest.Mo
     store.close()
 
 
+def test_a_put_over_several_segments_names_nothing_that_is_not_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DiskStore(tmp_path / "store", 64 * MIB, segment_bytes=2 * SIZE)
+    fdatasync, write = os.fdatasync, store._catalog.index.write
+    synced: dict[int, int] = {}  # inode -> bytes
+    num_segments = 0
+
+    def sync(fd: int) -> None:
+        fdatasync(fd)
+        status = os.fstat(fd)
+        synced[status.st_ino] = status.st_size
+
+    def written(changes: Any, *, sync: bool) -> None:
+        nonlocal num_segments
+        status = [file.stat() for file in segment_files(tmp_path / "store")]
+        assert {s.st_ino: s.st_size for s in status} == synced
+        num_segments = len(status)
+        write(changes, sync=sync)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    monkeypatch.setattr(store._catalog.index, "write", written)
+    store.put(sealed(make_chain(7, profile=WIDE)))
+    assert num_segments == 4
+    monkeypatch.undo()
+    store.close()
+
+
 def test_puts_that_find_the_disk_busy_share_a_commit() -> None:
     entered, go = threading.Event(), threading.Event()
     groups: list[int] = []

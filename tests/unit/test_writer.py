@@ -234,13 +234,56 @@ def test_an_operating_system_error_is_a_broken_store(tmp_path: Path) -> None:
     trio.run(main)
 
 
-def test_a_cancelled_seal_gives_its_room_back(tmp_path: Path) -> None:
+def test_a_seal_that_is_cancelled_or_fails_gives_its_room_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cancelled when room for its windows is reserved; failed when they stand there."""
+
     async def main() -> None:
-        async with memory_of(tmp_path, MIB) as (memory, _):
-            with trio.CancelScope() as scope:
-                scope.cancel()
+        async with memory_of(tmp_path, MIB) as (memory, store):
+            reserve, reserved = memory.table.reserve, []
+
+            def tell(size_bytes: int, count: int) -> list[int]:
+                reserved.append(count)
+                return reserve(size_bytes, count)
+
+            monkeypatch.setattr(memory.table, "reserve", tell)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(cancel, nursery.cancel_scope)
+                await seal(memory, make_chain(4))
+            assert reserved == [4]
+            assert nursery.cancel_scope.cancelled_caught
+            assert memory.table.used_bytes == 0
+            memory.table.check()
+            store.close()
+            with pytest.raises(StoreBroken):
                 await seal(memory, make_chain(4))
             assert memory.table.used_bytes == 0
+            memory.table.check()
+
+    async def cancel(scope: trio.CancelScope) -> None:
+        scope.cancel()
+
+    trio.run(main)
+
+
+def test_a_lease_that_fails_gives_room_and_pins_back(tmp_path: Path) -> None:
+    """Two windows are in L1 and pinned, room for the others is reserved, the store fails."""
+
+    async def main() -> None:
+        async with memory_of(tmp_path, MIB) as (memory, store):
+            chain = make_chain(4)
+            await seal(memory, chain)
+            await memory.flush(chain.window_ids)
+            held = await memory.loader.pin(BINDING, chain.window_ids[:2])
+            await memory.evict()
+            memory.loader.unpin(held.windows)
+            assert all(map(memory.records.get, chain.window_ids))  # known without the store
+            store.close()
+            with pytest.raises(StoreBroken):
+                await memory.loader.pin(BINDING, chain.window_ids)
+            assert memory.table.used_bytes == 2 * WINDOW
+            assert memory.table.evict() == (2 * WINDOW, 2)
             memory.table.check()
 
     trio.run(main)
