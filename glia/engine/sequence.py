@@ -109,7 +109,6 @@ class Sequence:
     num_staged: int = 0
     tail: Tail | None = None
     keepable: bool = True
-    cancelled: bool = False
     warning: str | None = None
     usage: Usage = field(default_factory=Usage)
     marks: dict[str, float] = field(default_factory=dict)

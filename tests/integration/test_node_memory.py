@@ -125,7 +125,14 @@ def test_match_finds_the_longest_chain_of_the_own_class_and_model(node: RunningN
     wide = node.client()
     wide.attach(MODEL, make_profile(num_layers=3), CLASS)
     assert wide.match(chain.tokens) == []
-    assert wide.lease_end(wide.lease_begin(chain.window_ids)).tiers == b""
+    author.client.flush(chain.window_ids)
+    for tier in (1, 2, 2):
+        leased = author.lease(chain.window_ids)
+        assert list(leased.tiers) == [tier] * 4
+        for client in (other, wide):  # once in L1, and once in L2
+            assert client.lease_end(client.lease_begin(chain.window_ids)).tiers == b""
+            author.client.release(leased.lease)
+            author.client.evict("l1")
 
 
 @pytest.mark.spec(24)
@@ -423,9 +430,10 @@ def _holds(path: Path, chain: Chain) -> bool:
 
 
 def test_connections_leave_nothing_behind(node: RunningNode) -> None:
-    client = node.client()
+    stays = node.author()
+    stays.seal(make_chain(1, seed=99))
+    stays.client.flush([make_chain(1, seed=99).tip])  # from now on the store's files are open
     folder = f"/proc/{node.process.pid}/fd"
-    node.author().client.close()
     before = len(os.listdir(folder))
     for seed in range(30):
         author = node.author()
@@ -433,4 +441,4 @@ def test_connections_leave_nothing_behind(node: RunningNode) -> None:
         author.lease(make_chain(2, seed=seed).window_ids)
         author.client.close()
     until(lambda: len(os.listdir(folder)) <= before)
-    assert client.status().tiers["l1"].windows == 60
+    assert stays.client.status().tiers["l1"].windows == 61
