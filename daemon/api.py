@@ -34,7 +34,7 @@ from glia.local.messages import (
 
 ApiCall = Status | Models | AddModel | Chain | Check | Evict | Shutdown
 
-_PAGE_BYTES = 256 * 1024
+_PART_BYTES = 256 * 1024
 
 
 async def answer(parts: Parts, call: ApiCall, post: Deliver) -> Reply:
@@ -48,7 +48,7 @@ async def answer(parts: Parts, call: ApiCall, post: Deliver) -> Reply:
         case AddModel():
             return ModelsReply(call.id, [await parts.broker.add_model(call, post)])
         case Chain():
-            return _page(call, await parts.memory.chain(WindowId(call.tip)))
+            return _part(call, await parts.memory.chain(WindowId(call.tip)))
         case Check():
             return await _check(parts, call, post)
         case Evict():
@@ -85,10 +85,10 @@ def _l0(parts: Parts) -> TierValue:
     )
 
 
-def _page(call: Chain, chain: list[WindowRecord]) -> ChainReply:
+def _part(call: Chain, chain: list[WindowRecord]) -> ChainReply:
     """As many windows from `start` on as fit a frame well."""
     windows: list[WindowValue] = []
-    room = _PAGE_BYTES
+    room = _PART_BYTES
     for record in chain[call.start :]:
         room -= len(record.encoding)
         if windows and room < 0:

@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 import trio
 
 from daemon.wire import Wire
-from glia.errors import EngineDied, GliaError, RemoteProtocolError, error_from_code
+from glia.errors import (
+    EngineDied,
+    GliaError,
+    QuotaExceeded,
+    RemoteProtocolError,
+    error_from_code,
+)
 from glia.local.messages import (
     Attach,
     Call,
@@ -87,19 +93,19 @@ class EngineLink:
         try:
             reply = await self._finish(run_id)
         except trio.Cancelled:
-            with suppress(GliaError):  # an engine that does not read is dropped by its session
-                self.cancel(run_id)
+            self.cancel(run_id)
             raise
         if not isinstance(reply, Generated):
             raise RemoteProtocolError(f"an engine answered a Run with a {type(reply).__name__}")
         return reply
 
     def cancel(self, run_id: int) -> None:
-        """Ask the engine to end a run; the run then answers."""
+        """Ask the engine to end a run, if it reads; the run then answers."""
         if not self.closed.is_set():
             self._next_id += 1
-            self._abandoned.add(self._next_id)
-            self._wire.post(CancelRun(self._next_id, run_id))
+            with suppress(QuotaExceeded):
+                self._wire.post(CancelRun(self._next_id, run_id))
+                self._abandoned.add(self._next_id)
 
     async def evict_l0(self) -> EvictReply:
         """Have the engine drop what it does not use. Raises: EngineDied."""
@@ -141,7 +147,13 @@ class EngineLink:
     def _start(self, call: Call, deliver: Deliver) -> int:
         if self.closed.is_set():
             raise self._died()
-        self._wire.post(call)
+        try:
+            self._wire.post(call)
+        except QuotaExceeded as error:
+            raise QuotaExceeded(
+                f"the engine of {self.attach.serves} is behind with what it was asked",
+                hint="ask again later",
+            ) from error
         self._calls[call.id] = _Outgoing(deliver)
         return call.id
 

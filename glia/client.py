@@ -161,11 +161,11 @@ class Client:
         """The windows from genesis to `tip`. Raises: NotFound."""
         windows: list[m.WindowValue] = []
         while True:
-            page = self._call(m.Chain(self._id(), bytes(tip), len(windows)), m.ChainReply)
-            windows += page.windows
-            if len(windows) >= page.total:
+            part = self._call(m.Chain(self._id(), bytes(tip), len(windows)), m.ChainReply)
+            windows += part.windows
+            if len(windows) >= part.total:
                 return windows
-            if not page.windows:
+            if not part.windows:
                 raise RemoteProtocolError("the chain ends before its tip")
 
     def check(self, on_progress: OnProgress | None = None) -> m.CheckReply:
@@ -276,10 +276,6 @@ class Client:
     def flush_begin(self, windows: Sequence[WindowId]) -> int:
         """Ask for windows to be durable. Returns a ticket for `flush_end`."""
         return self._connection.call(m.Flush(self._id(), list(windows)))
-
-    def flush_ready(self, ticket: int) -> bool:
-        """Whether `flush_end` would not wait."""
-        return self._connection.has_answer(ticket)
 
     def flush_end(self, ticket: int) -> None:
         """Returns when they are. Raises: StoreFull, StoreBroken."""

@@ -89,11 +89,6 @@ class LoadedModel:
         """One window in all layers, as the pool keeps it."""
         return self._pool.slot_bytes
 
-    @property
-    def pool_bytes(self) -> int:
-        """Everything that L0 allocated, within its cap."""
-        return self._pool.num_bytes
-
     @torch.inference_mode()
     def forward(
         self,

@@ -25,7 +25,6 @@ from glia.graph.profile import KvScheme, LayerShape, PositionMode, Profile
 from simulations.bench.node import Node, resident_bytes
 
 NUM_BLOCKS = 512
-_MIB = 1024 * 1024
 _SETTINGS = '[l1]\nsize = "512MiB"\n'
 
 

@@ -1,4 +1,4 @@
-"""gliad's side of an engine, over a real socket: answers that nobody waits for any more."""
+"""gliad's side of an engine, over a real socket: who is blamed for what."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import trio
 
 from daemon.link import EngineLink
 from daemon.wire import Wire
-from glia.errors import RemoteProtocolError
+from glia.errors import QuotaExceeded, RemoteProtocolError
 from glia.graph.ids import ModelId
 from glia.local import messages as m
 from glia.local.frames import FrameParser, decode_from_daemon
@@ -18,6 +18,17 @@ def attach() -> m.Attach:
     shapes = [m.ShapeValue(s.layer, s.kv_heads, s.head_dim) for s in TINY.layers]
     profile = m.ProfileValue(TINY.block_size, TINY.scheme, TINY.mode, shapes)
     return m.Attach(1, ModelId(MODEL), profile, CLASS, serves="echo", dtype="float32")
+
+
+def ask_until_refused(link: EngineLink, num_tokens: int) -> tuple[int, QuotaExceeded]:
+    """The last run that was handed over, and why the next one was not."""
+    call = m.Generate(7, "echo", None, [2**31] * num_tokens, 1, m.SamplingValue(), [], [])
+    run_id = 0
+    try:
+        while True:
+            run_id = link.start_run(call, lambda _: None)
+    except QuotaExceeded as refused:
+        return run_id, refused
 
 
 def test_an_eviction_that_is_given_up_accuses_no_engine() -> None:
@@ -44,5 +55,22 @@ def test_an_eviction_that_is_given_up_accuses_no_engine() -> None:
     ) -> None:
         asked += map(decode_from_daemon, FrameParser().feed(await engine.recv(4096)))
         scope.cancel()
+
+    trio.run(main)
+
+
+def test_an_engine_that_does_not_read_is_no_fault_of_its_clients() -> None:
+    """Asking it ends with an error that names it, cancelling with none."""
+
+    async def main() -> None:
+        ours, theirs = trio.socket.socketpair()
+        with ours, theirs:
+            link = EngineLink(Wire(ours), attach(), pid=1)
+            first, refused = ask_until_refused(link, 2**17)
+            ask_until_refused(link, 100)
+            assert "the engine of echo" in refused.message
+            assert refused.hint
+            for _ in range(20):
+                link.cancel(first)
 
     trio.run(main)
