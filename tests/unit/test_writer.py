@@ -287,3 +287,22 @@ def test_a_lease_that_fails_gives_room_and_pins_back(tmp_path: Path) -> None:
             memory.table.check()
 
     trio.run(main)
+
+
+def test_what_l2_has_lost_is_written_again_when_it_is_sealed_again(tmp_path: Path) -> None:
+    """Its records are remembered still: they are no proof that it is stored."""
+
+    async def main() -> None:
+        async with memory_of(tmp_path, MIB) as (memory, store):
+            chain = make_chain(3)
+            await seal(memory, chain)
+            await memory.flush(chain.window_ids)
+            await memory.evict()
+            assert all(map(memory.records.get, chain.window_ids))
+            for number in store._catalog.segments.uses():
+                store._catalog.drop(number)
+            await seal(memory, chain)
+            await memory.flush(chain.window_ids)
+            assert set(store.windows()) == set(chain.window_ids)
+
+    trio.run(main)
