@@ -54,7 +54,7 @@ class EngineConfig:
 
     num_threads: int = 0  # 0: one per core
     max_running: int = 4
-    prefill_tokens: int = 512  # per step
+    prefill_tokens: int = 1024  # per step
     start_timeout_s: float = 300.0
     max_restarts: int = 3
 

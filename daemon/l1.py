@@ -214,6 +214,13 @@ class L1Table:
         self._drop(window_id)
         return True
 
+    def mark_dirty(self, window_id: WindowId) -> None:
+        """L2 has it no more: it must be written before it may go."""
+        window = self._windows[window_id]
+        if not window.dirty:
+            window.dirty = True
+            self.dirty_bytes += window.size_bytes
+
     def evict(self) -> tuple[int, int]:
         """Drop all that may go. Returns freed bytes and windows."""
         before, count = self._extents.used_bytes, 0

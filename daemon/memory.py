@@ -17,7 +17,7 @@ from daemon.loading import Loader
 from daemon.records import Records
 from daemon.sealing import Sealer
 from daemon.writer import Writer
-from glia.errors import NotFound
+from glia.errors import NotFound, StoreFull
 from glia.graph.chain import longest_chain, walk
 from glia.graph.ids import WindowId, short
 from glia.graph.window import WindowRecord
@@ -53,14 +53,29 @@ class Memory:
     async def flush(self, window_ids: Sequence[WindowId]) -> None:
         """Return when these windows are durable.
 
+        What L2 held once and has dropped or set aside since is written again from L1.
+
         Raises: StoreFull, StoreBroken; NotFound for a window that is nowhere.
         """
         await self.writer.flush(window_ids)
-        elsewhere = [name for name in window_ids if name not in self.table]
-        records = await trio.to_thread.run_sync(lambda: list(map(self.store.get, elsewhere)))
-        for name, record in zip(elsewhere, records, strict=True):
-            if record is None:
+        lost = await self._not_stored(window_ids)
+        for name in lost:
+            if name not in self.table:
                 raise NotFound(f"window {short(name)} is not known here")
+        for name in lost:
+            self.table.mark_dirty(name)
+            self.writer.add(name)
+        if lost:
+            await self.writer.flush(lost)
+            if await self._not_stored(window_ids):
+                raise StoreFull(
+                    "L2 cannot hold all windows of this conversation at once",
+                    hint="raise [l2] size in glia.toml",
+                )
+
+    async def _not_stored(self, window_ids: Sequence[WindowId]) -> list[WindowId]:
+        records = await trio.to_thread.run_sync(lambda: list(map(self.store.get, window_ids)))
+        return [name for name, record in zip(window_ids, records, strict=True) if record is None]
 
     async def chain(self, tip: WindowId) -> list[WindowRecord]:
         """The windows from genesis to `tip`. Raises: NotFound, MalformedParticle."""

@@ -306,3 +306,23 @@ def test_what_l2_has_lost_is_written_again_when_it_is_sealed_again(tmp_path: Pat
             assert set(store.windows()) == set(chain.window_ids)
 
     trio.run(main)
+
+
+def test_flush_writes_again_what_l2_has_lost(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with memory_of(tmp_path, MIB) as (memory, store):
+            chain = make_chain(8)
+            await seal(memory, chain)
+            await memory.flush(chain.window_ids)
+            for segment in (tmp_path / "store" / "segments").iterdir():
+                segment.unlink()
+            room = memoryview(bytearray(TINY.window_particle_bytes))
+            assert store.load([chain.tip], [room]) == [False]
+            assert store.get(chain.tip) is None
+            await memory.flush(chain.window_ids)
+            assert all(store.get(name) is not None for name in chain.window_ids)
+            assert store.load([chain.tip], [room]) == [True]
+            assert not memory.table.dirty_bytes
+            memory.table.check()
+
+    trio.run(main)
