@@ -18,7 +18,7 @@ check: .venv/installed
 	$(BIN)/mypy
 
 bench: setup
-	$(BIN)/python -m simulations.bench $(if $(QUICK),--quick)
+	$(BIN)/python -m simulations.bench $(if $(QUICK),--quick) --json bench.json
 
 clean:
 	rm -rf .venv models/smollm2 models/smollm2.model build *.egg-info
