@@ -170,8 +170,9 @@ class Engine:
 
         The piece of prefill comes last, so that a first token is told at once.
 
-        Raises: NotRunning, ProtocolError where the memory below is gone; any other failure
-            ends the sequence it happened to.
+        Raises: NotRunning, ProtocolError where the memory below is gone. What fails in one
+            sequence's turn ends that sequence; what is refused while names come in costs it
+            its names.
         """
         self._sealer.collect()
         outcomes: list[Outcome] = []
