@@ -28,9 +28,8 @@ from glia.local.messages import (
     Shutdown,
     Status,
     StatusReply,
-    TierValue,
-    WindowValue,
 )
+from glia.local.values import TierValue, WindowValue
 
 ApiCall = Status | Models | AddModel | Chain | Check | Evict | Shutdown
 

@@ -14,7 +14,8 @@ from daemon.link import Deliver, EngineLink
 from daemon.models_registry import KnownModel, ModelsRegistry
 from glia.errors import BadRequest, Cancelled, QuotaExceeded
 from glia.graph.manifest import DTYPES
-from glia.local.messages import AddModel, Emitted, Generate, Generated, ModelValue, Progress
+from glia.local.messages import AddModel, Emitted, Generate, Generated, Progress
+from glia.local.values import ModelValue
 
 _MAX_PROMPT_TOKENS = 2**21  # of all requests together; a token takes 40 bytes while it waits
 

@@ -6,6 +6,7 @@ by --config, else glia.toml in the data dir, else the default.
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -57,6 +58,26 @@ class EngineConfig:
     prefill_tokens: int = 1024  # per step
     start_timeout_s: float = 300.0
     max_restarts: int = 3
+    idle_unload_s: float = 1800.0  # 0: never
+    memory_bytes: int = 0  # of all engines together; 0: three quarters of the machine's
+    preload: tuple[str, ...] = ()  # models started with gliad
+
+
+@dataclass(frozen=True)
+class ConversationsConfig:
+    """Conversations, and what becomes of those without a name."""
+
+    anonymous_hours: float = 168.0  # after their last use; 0: forgotten once answered
+    max_anonymous: int = 10_000  # beyond that the least recently used are forgotten
+
+
+@dataclass(frozen=True)
+class HttpConfig:
+    """The OpenAI-compatible door: loopback only, and only when configured."""
+
+    listen: str = ""  # HOST:PORT, "" is off
+    require_key: bool = True  # the key is in http.key of the data dir
+    max_requests: int = 64
 
 
 @dataclass(frozen=True)
@@ -87,6 +108,8 @@ class Config:
     l1: L1Config = field(default_factory=L1Config)
     l2: L2Config = field(default_factory=L2Config)
     engine: EngineConfig = field(default_factory=EngineConfig)
+    conversations: ConversationsConfig = field(default_factory=ConversationsConfig)
+    http: HttpConfig = field(default_factory=HttpConfig)
     api: ApiConfig = field(default_factory=ApiConfig)
     log: LogConfig = field(default_factory=LogConfig)
 
@@ -133,6 +156,33 @@ def _word(*choices: str) -> Reader:
     return lambda table, key, default: table.text(key, default, choices)
 
 
+def _flag() -> Reader:
+    return lambda table, key, default: table.flag(key, default)
+
+
+def _names(most: int) -> Reader:
+    return lambda table, key, default: table.texts(key, most) if key in table else default
+
+
+def _loopback() -> Reader:
+    def read(table: Table, key: str, default: str) -> str:
+        text = table.text(key, default)
+        if not text:
+            return text
+        host, _, port = text.rpartition(":")
+        try:
+            is_loopback = ipaddress.ip_address(host.strip("[]")).is_loopback
+        except ValueError:
+            is_loopback = False
+        if not (is_loopback and port.isdecimal() and 0 < int(port) < 2**16):
+            raise table.error(
+                key, f"not a loopback address: {text[:60]!r}", hint='write "127.0.0.1:8080"'
+            )
+        return text
+
+    return read
+
+
 _UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?(B|KiB|MiB|GiB|TiB)")
 
@@ -163,6 +213,24 @@ _SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
             "prefill_tokens": ("prefill_tokens", _count(16, 2**20)),
             "start_timeout_s": ("start_timeout_s", _span(1.0, 86400.0)),
             "max_restarts": ("max_restarts", _count(0, 1000)),
+            "idle_unload_s": ("idle_unload_s", _span(0.0, 1e9)),
+            "memory": ("memory_bytes", _size(0)),
+            "preload": ("preload", _names(64)),
+        },
+    ),
+    "conversations": (
+        ConversationsConfig,
+        {
+            "anonymous_hours": ("anonymous_hours", _span(0.0, 1e6)),
+            "max_anonymous": ("max_anonymous", _count(0, 2**20)),
+        },
+    ),
+    "http": (
+        HttpConfig,
+        {
+            "listen": ("listen", _loopback()),
+            "require_key": ("require_key", _flag()),
+            "max_requests": ("max_requests", _count(1, 4096)),
         },
     ),
     "api": (

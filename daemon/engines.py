@@ -15,7 +15,8 @@ from daemon.engine_process import EngineCommand, run_engine
 from daemon.link import Deliver, EngineLink
 from daemon.models_registry import KnownModel
 from glia.errors import BadRequest, EngineDied, GliaError
-from glia.local.messages import EngineValue, Progress
+from glia.local.messages import Progress
+from glia.local.values import EngineValue
 
 _CRASH_WINDOW_S = 300.0
 _GONE_S = 2.0  # for a process to end after its connection did

@@ -35,8 +35,8 @@ from glia.local.messages import (
     Ready,
     Reply,
     Run,
-    TierValue,
 )
+from glia.local.values import TierValue
 
 Deliver = Callable[[Progress | Emitted], None]
 FromEngine = Progress | Emitted | Ready | EngineStats | Generated | EvictReply | Done | Failed

@@ -21,7 +21,7 @@ from glia.errors import NotFound, StoreFull
 from glia.graph.chain import longest_chain, walk
 from glia.graph.ids import WindowId, short
 from glia.graph.window import WindowRecord
-from glia.local.messages import TierValue
+from glia.local.values import TierValue
 from glia.store.base import BlockStore
 
 

@@ -21,7 +21,8 @@ from glia.errors import BadRequest, GliaError, ManifestError, StoreBroken, Unkno
 from glia.graph.ids import digest
 from glia.graph.manifest import Manifest, format_manifest, parse_manifest
 from glia.graph.toml import MAX_FILE_BYTES
-from glia.local.messages import Attach, ModelValue
+from glia.local.messages import Attach
+from glia.local.values import ModelValue
 from glia.model.files import inspect_source
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -15,20 +15,33 @@ import contextlib
 import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
 from glia.errors import NotRunning, RemoteProtocolError
 from glia.graph.ids import ModelId, WindowId
 from glia.graph.profile import Profile
+from glia.graph.tokens import TOKEN_BYTES, unpack_tokens
 from glia.local import messages as m
+from glia.local import values
 from glia.local.address import socket_path
 from glia.local.connection import Connection, dial
 
+FromGliad = m.Run | m.CancelRun | m.EvictL0 | m.ForgetL0
 OnProgress = Callable[[str, int, int], None]  # (what, done, total)
 _HANDSHAKE_S = 10.0
 
 R = TypeVar("R", bound=m.Reply)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A conversation read whole."""
+
+    about: values.ConversationValue
+    messages: tuple[values.MessageValue, ...]
+    tokens: tuple[int, ...]
 
 
 class Client:
@@ -106,7 +119,7 @@ class Client:
         """What `gliad status` shows."""
         return self._call(m.Status(self._id()), m.StatusReply)
 
-    def models(self) -> list[m.ModelValue]:
+    def models(self) -> list[values.ModelValue]:
         """All models this node knows by name."""
         return self._call(m.Models(self._id()), m.ModelsReply).models
 
@@ -117,7 +130,7 @@ class Client:
         *,
         replace: bool = False,
         on_progress: OnProgress | None = None,
-    ) -> m.ModelValue:
+    ) -> values.ModelValue:
         """Register a manifest (TOML text) under a name, after loading the model once.
 
         Raises: ManifestError, BadRequest (name taken), ModelRefused, BadModelFile.
@@ -133,16 +146,20 @@ class Client:
         *,
         max_tokens: int,
         dtype: str | None = None,
-        sampling: m.SamplingValue | None = None,
+        sampling: values.SamplingValue | None = None,
         stop_tokens: Sequence[int] = (),
         stop: Sequence[str] = (),
         ignore_eos: bool = False,
+        turn: values.TurnValue | None = None,
     ) -> Iterator[m.Progress | m.Emitted | m.Generated]:
         """Continue a prompt: Progress and Emitted events, at last the Generated reply.
 
         The call is sent with the first `next`. Closing the iterator cancels.
 
-        Raises: UnknownModel, PromptError, PoolExhausted, EngineDied, EngineFailed, Cancelled.
+        Args:
+            turn: the conversation that this belongs to; None records an anonymous one.
+        Raises: UnknownModel, PromptError, PoolExhausted, EngineDied, EngineFailed, Cancelled,
+            UnknownConversation, ConversationBusy, BadRequest (`keep` is not the log's).
         """
         call = m.Generate(
             id=self._id(),
@@ -150,16 +167,72 @@ class Client:
             dtype=dtype,
             tokens=list(tokens),
             max_tokens=max_tokens,
-            sampling=sampling or m.SamplingValue(),
+            sampling=sampling or values.SamplingValue(),
             stop_tokens=list(stop_tokens),
             stop=list(stop),
             ignore_eos=ignore_eos,
+            turn=turn,
         )
         return self._generation(call)
 
-    def chain(self, tip: WindowId | bytes) -> list[m.WindowValue]:
+    def conversations(self) -> list[values.ConversationValue]:
+        """All conversations, last used first."""
+        found: list[values.ConversationValue] = []
+        while True:
+            part = self._call(m.Conversations(self._id(), len(found)), m.ConversationsReply)
+            found += part.conversations
+            if len(found) >= part.total or not part.conversations:
+                return found
+
+    def conversation(self, name: str) -> Conversation:
+        """One conversation with all its messages and tokens. Raises: UnknownConversation."""
+        messages: list[values.MessageValue] = []
+        tokens = b""
+        while True:
+            call = m.ReadConversation(self._id(), name, len(messages), len(tokens) // TOKEN_BYTES)
+            part = self._call(call, m.ConversationReply)
+            messages += part.messages
+            tokens += part.tokens
+            about = part.conversation
+            whole = (
+                len(messages) >= about.num_messages
+                and len(tokens) >= TOKEN_BYTES * about.num_tokens
+            )
+            if whole or not (part.messages or part.tokens):
+                return Conversation(about, tuple(messages), unpack_tokens(tokens))
+
+    def fork(self, name: str, new: str, num_tokens: int | None = None) -> values.ConversationValue:
+        """Make `new` begin with the first `num_tokens` tokens of `name` (None: all).
+
+        Raises: UnknownConversation, BadRequest (name taken or bad, more tokens than there are).
+        """
+        call = m.Fork(self._id(), name, new, num_tokens)
+        return self._call(call, m.ConversationReply).conversation
+
+    def forget(self, name: str, on_progress: OnProgress | None = None) -> m.ForgetReply:
+        """Remove a conversation and every byte that nothing else uses.
+
+        Raises: UnknownConversation, ConversationBusy.
+        """
+        return self._call(m.Forget(self._id(), name), m.ForgetReply, on_progress)
+
+    def gc(self, *, unreferenced: bool = False, on_progress: OnProgress | None = None) -> m.GcReply:
+        """Forget what has expired, drop what cannot be used, compact."""
+        return self._call(m.Gc(self._id(), unreferenced), m.GcReply, on_progress)
+
+    def runs(self) -> list[values.RunValue]:
+        """Requests under way, and the last ones that ended; newest first."""
+        return self._call(m.Runs(self._id()), m.RunsReply).runs
+
+    def explain(
+        self, model: str, tokens: Sequence[int], *, dtype: str | None = None
+    ) -> m.ExplainReply:
+        """Why a prompt is cached as far as it is, and no further. Raises: UnknownModel."""
+        return self._call(m.Explain(self._id(), model, dtype, list(tokens)), m.ExplainReply)
+
+    def chain(self, tip: WindowId | bytes) -> list[values.WindowValue]:
         """The windows from genesis to `tip`. Raises: NotFound."""
-        windows: list[m.WindowValue] = []
+        windows: list[values.WindowValue] = []
         while True:
             part = self._call(m.Chain(self._id(), bytes(tip), len(windows)), m.ChainReply)
             windows += part.windows
@@ -211,8 +284,8 @@ class Client:
         files_dir: str = "",
     ) -> int:
         """Bind this connection to a model and profile. Returns the id that `Ready` names."""
-        shapes = [m.ShapeValue(s.layer, s.kv_heads, s.head_dim) for s in profile.layers]
-        value = m.ProfileValue(profile.block_size, profile.scheme, profile.mode, shapes)
+        shapes = [values.ShapeValue(s.layer, s.kv_heads, s.head_dim) for s in profile.layers]
+        value = values.ProfileValue(profile.block_size, profile.scheme, profile.mode, shapes)
         call = m.Attach(
             id=self._id(),
             model_id=model_id,
@@ -287,13 +360,13 @@ class Client:
 
     # -- serving: what gliad asks of an engine --------------------------------------------------
 
-    def poll(self, timeout_s: float | None) -> m.Run | m.CancelRun | m.EvictL0 | None:
+    def poll(self, timeout_s: float | None) -> FromGliad | None:
         """The next call of gliad to this engine; None where none comes within `timeout_s`.
 
         Raises: NotRunning where gliad is gone (an engine then exits).
         """
         call = self._connection.take_pushed(timeout_s)
-        return call if isinstance(call, m.Run | m.CancelRun | m.EvictL0) else None
+        return call if isinstance(call, FromGliad) else None
 
     def send_event(self, event: m.Progress | m.Emitted | m.Ready | m.EngineStats) -> None:
         """Tell gliad something about a call."""

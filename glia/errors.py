@@ -31,6 +31,8 @@
         ├─ PromptError               empty, too long, token out of range, not UTF-8
         ├─ NotRunning                no gliad at that data dir
         ├─ AlreadyRunning            there is one already
+        ├─ UnknownConversation       no conversation of that name
+        ├─ ConversationBusy          it is being answered in, or forgotten: wait, or stop that
         └─ BadRequest                any other argument that cannot be
 
 Each class has a `code` (stable, travels on the local socket), an `exit_code`
@@ -52,6 +54,7 @@ __all__ = [
     "Cancelled",
     "CapacityError",
     "ConfigError",
+    "ConversationBusy",
     "EngineDied",
     "EngineError",
     "EngineFailed",
@@ -75,6 +78,7 @@ __all__ = [
     "StoreFull",
     "StoreLocked",
     "StoreVersion",
+    "UnknownConversation",
     "UnknownModel",
     "UserError",
     "error_from_code",
@@ -252,6 +256,15 @@ class NotRunning(UserError):
 
 class AlreadyRunning(UserError):
     code = "already_running"
+
+
+class UnknownConversation(UserError):
+    code = "unknown_conversation"
+
+
+class ConversationBusy(UserError):
+    code = "conversation_busy"
+    retry = "later"
 
 
 class BadRequest(UserError):

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from glia.client import Client
 from glia.graph.ids import WindowId
 from glia.local import messages as m
+from glia.local import values
 from tests.builders import CLASS, MODEL, TINY, make_payload
 
 FLAGS = (
@@ -66,7 +67,7 @@ class ScriptedEngine:
         )
         client.make_staging(64 * TINY.window_payload_bytes)
         client.send_event(m.Ready(attach_id, 1000, []))
-        tier = m.TierValue(used_bytes=10, cap_bytes=1000, windows=1)
+        tier = values.TierValue(used_bytes=10, cap_bytes=1000, windows=1)
         client.send_event(m.EngineStats(attach_id, tier, 0, 0))
         self.running: dict[int, m.Run] = {}
 
@@ -116,7 +117,9 @@ class ScriptedEngine:
     def answer(
         self, call: m.Run, tokens: list[int], tip: WindowId | None, reason: str
     ) -> m.Generated:
-        usage = m.UsageValue(len(call.tokens), len(tokens), m.CachedValue(), len(call.tokens))
+        usage = values.UsageValue(
+            len(call.tokens), len(tokens), values.CachedValue(), len(call.tokens)
+        )
         return m.Generated(call.id, tokens, reason, tip, usage, 1.0, {"prefill": 1.0})
 
 

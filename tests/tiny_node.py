@@ -12,6 +12,7 @@ import tokenizers
 
 from glia.client import Client
 from glia.local import messages as m
+from glia.local import values
 from tests.model_parts import save_tiny, seeded_tokens
 from tests.node_parts import MIB, ROOT, RunningNode
 
@@ -58,7 +59,7 @@ def until_emitted(events: Iterator[object]) -> None:
         pass
 
 
-def engine_of(client: Client, model: str = "tiny") -> m.EngineValue | None:
+def engine_of(client: Client, model: str = "tiny") -> values.EngineValue | None:
     return next((e for e in client.status().engines if e.model == model), None)
 
 

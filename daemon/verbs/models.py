@@ -14,7 +14,7 @@ from glia.errors import BadModelFile
 from glia.graph.manifest import DTYPES, Manifest, format_manifest, parse_manifest
 from glia.graph.profile import KvScheme
 from glia.graph.toml import MAX_FILE_BYTES
-from glia.local.messages import ModelValue
+from glia.local.values import ModelValue
 from glia.model.files import inspect_source
 from glia.model.read import read_bounded
 

@@ -11,7 +11,8 @@ import msgspec
 
 from daemon.verbs.text import files_dir, need_tokenizer, tokenizer_of
 from glia.errors import BadRequest, PromptError
-from glia.local.messages import MAX_FRAME_BYTES, ModelValue
+from glia.local.messages import MAX_FRAME_BYTES
+from glia.local.values import ModelValue
 from glia.model.chat import ChatTemplate
 from glia.model.tokenizer import Tokenizer, eos_ids
 

@@ -13,7 +13,8 @@ from daemon.verbs.text import find_model
 from glia.client import Client
 from glia.errors import BadRequest, Cancelled
 from glia.graph.manifest import DTYPES
-from glia.local.messages import Emitted, Generated, Progress, SamplingValue, UsageValue
+from glia.local.messages import Emitted, Generated, Progress
+from glia.local.values import SamplingValue, UsageValue
 from glia.model.tokenizer import TextStream, Tokenizer
 
 

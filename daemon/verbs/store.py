@@ -10,7 +10,7 @@ from daemon.verbs.text import tokenizer_of, window_texts
 from glia.client import Client
 from glia.errors import IntegrityError, NotFound
 from glia.graph.ids import WindowId, parse_hex, short
-from glia.local.messages import WindowValue
+from glia.local.values import WindowValue
 from glia.model.tokenizer import Tokenizer
 
 _SHOWN_CHARS = 60

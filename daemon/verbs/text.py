@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from glia.errors import BadRequest, UnknownModel
-from glia.local.messages import ModelValue
+from glia.local.values import ModelValue
 from glia.model.model_id import TOKENIZER
 from glia.model.tokenizer import TextStream, Tokenizer
 

@@ -21,6 +21,7 @@ from glia.engine.sampler import Sampling
 from glia.engine.sequence import Answer, Request, Sequence
 from glia.errors import EngineFailed, GliaError, NotRunning
 from glia.local import messages as m
+from glia.local import values
 
 EXIT_NOT_LOADED = 2
 
@@ -124,7 +125,7 @@ class Worker:
 
     def _send_stats(self) -> None:
         l0 = self._engine.l0()
-        tier = m.TierValue(
+        tier = values.TierValue(
             used_bytes=l0.used_bytes,
             cap_bytes=l0.cap_bytes,
             windows=l0.num_windows,
@@ -143,10 +144,10 @@ def _generated(run_id: int, answer: Answer) -> m.Generated:
         tokens=list(answer.tokens),
         finish_reason=answer.finish_reason,
         tip=answer.tip,
-        usage=m.UsageValue(
+        usage=values.UsageValue(
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=len(answer.tokens),
-            cached=m.CachedValue(usage.l0, usage.l1, usage.l2, usage.peers),
+            cached=values.CachedValue(usage.l0, usage.l1, usage.l2, usage.peers),
             computed=usage.computed,
         ),
         ttft_ms=answer.ttft_ms,

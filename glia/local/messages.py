@@ -6,7 +6,7 @@ gets zero or more events, then exactly one reply. Calls on one connection may be
 pipelined; replies to the memory calls (Match to Flush) keep their order.
 
 gliad calls an attached engine in the same form, down the connection the engine
-opened: `Run`, `CancelRun`, `EvictL0`. Ids of the two directions are apart.
+opened: `Run`, `CancelRun`, `EvictL0`, `ForgetL0`. Ids of the two directions are apart.
 """
 
 from __future__ import annotations
@@ -16,13 +16,27 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from glia.local.values import (
+    ConversationValue,
+    Count,
+    EngineValue,
+    Label,
+    MessageValue,
+    ModelValue,
+    Name,
+    ProfileValue,
+    ReasonValue,
+    RunValue,
+    SamplingValue,
+    TierValue,
+    Tokens,
+    TurnValue,
+    UsageValue,
+    WindowValue,
+)
+
 PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 1024 * 1024
-
-Name = Annotated[bytes, Meta(min_length=32, max_length=32)]
-Tokens = list[Annotated[int, Meta(ge=0, le=2**32 - 1)]]
-Label = Annotated[str, Meta(max_length=256)]
-Count = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class Call(Struct, frozen=True, array_like=True, tag=True):
@@ -41,107 +55,6 @@ class Reply(Struct, frozen=True, array_like=True, tag=True):
     """Base of answers. `id` names the call."""
 
     id: Count
-
-
-# -- values ---------------------------------------------------------------------------
-
-
-class ShapeValue(Struct, frozen=True, array_like=True):
-    """A layer that owns K/V."""
-
-    layer: Count
-    kv_heads: Count
-    head_dim: Count
-
-
-class ProfileValue(Struct, frozen=True, array_like=True):
-    """A profile, as the numbers of spec/2-profile.md."""
-
-    block_size: Count
-    scheme: Count
-    mode: Count
-    layers: list[ShapeValue]
-
-
-class TierValue(Struct, frozen=True):
-    """One tier in `status`: bytes, windows and counters since start."""
-
-    used_bytes: int = 0
-    cap_bytes: int = 0
-    windows: int = 0
-    hits: int = 0
-    misses: int = 0
-    evictions: int = 0
-    quarantined: int = 0
-
-
-class EngineValue(Struct, frozen=True):
-    """One engine in `status`. `state`: starting, ready, running, failed."""
-
-    model: str
-    dtype: str
-    state: str
-    pid: int | None = None
-    model_id: str | None = None
-    numerics_class: str | None = None
-    num_running: int = 0
-    num_waiting: int = 0
-    num_restarts: int = 0
-    error: str | None = None
-
-
-class ModelValue(Struct, frozen=True):
-    """One known model in `models`."""
-
-    name: str
-    source: str
-    manifest: str
-    model_type: str
-    dtype: str
-    block_size: int
-    kv_quant_scheme: str
-    position_anchor_mode: str
-    model_id: str | None = None
-    context_tokens: int | None = None
-    files_dir: str | None = None
-
-
-class WindowValue(Struct, frozen=True):
-    """One window in `chain`."""
-
-    window: Name
-    position_start: int
-    tokens: list[int]
-    blocks: list[Name]
-    model_id: Name
-    numerics_class: str
-
-
-class SamplingValue(Struct, frozen=True, array_like=True):
-    """How the next token is chosen. temperature 0 is greedy; seed makes the rest repeatable."""
-
-    temperature: Annotated[float, Meta(ge=0.0, le=100.0)] = 0.0
-    top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
-    top_k: Annotated[int, Meta(ge=0, le=2**20)] = 0
-    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-
-
-class CachedValue(Struct, frozen=True):
-    """Prompt tokens by the tier they were found in."""
-
-    l0: int = 0
-    l1: int = 0
-    l2: int = 0
-    peers: int = 0
-
-
-class UsageValue(Struct, frozen=True):
-    """cached.l0 + l1 + l2 + peers + computed = prompt_tokens."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    cached: CachedValue
-    computed: int
 
 
 # -- everybody: hello, status, models --------------------------------------------------
@@ -233,6 +146,7 @@ class Generate(Call, frozen=True):
     stop_tokens: list[int]
     stop: Annotated[list[Annotated[str, Meta(min_length=1, max_length=256)]], Meta(max_length=16)]
     ignore_eos: bool = False
+    turn: TurnValue | None = None  # None: an anonymous conversation of tokens only
 
 
 class Emitted(Event, frozen=True):
@@ -258,6 +172,7 @@ class Generated(Reply, frozen=True):
     ttft_ms: float
     timings_ms: dict[str, float]
     warning: str | None = None
+    conversation: str = ""  # by gliad: where it was recorded, "" where it was not kept
 
 
 class Cancel(Call, frozen=True):
@@ -302,6 +217,96 @@ class Evict(Call, frozen=True):
 class EvictReply(Reply, frozen=True):
     freed_bytes: int
     freed_windows: int
+
+
+class Conversations(Call, frozen=True):
+    """All conversations, last used first, a part at a time from number `start` on."""
+
+    start: Count = 0
+
+
+class ConversationsReply(Reply, frozen=True):
+    conversations: list[ConversationValue]
+    total: int
+
+
+class ReadConversation(Call, frozen=True):
+    """One conversation: a part of its messages and of its tokens; ask on until the totals."""
+
+    name: Label
+    message_start: Count = 0
+    token_start: Count = 0
+
+
+class ConversationReply(Reply, frozen=True):
+    """`tokens`: u32 little-endian each; totals are in `conversation`."""
+
+    conversation: ConversationValue
+    messages: list[MessageValue]
+    tokens: bytes
+
+
+class Fork(Call, frozen=True):
+    """Make `new` a conversation with the first `num_tokens` tokens of `name` (None: all).
+
+    Nothing is copied but the log. Reply: ConversationReply without messages and tokens.
+    """
+
+    name: Label
+    new: Label
+    num_tokens: Count | None = None
+
+
+class Forget(Call, frozen=True):
+    """Remove a conversation and every byte that nothing else uses. Events: Progress."""
+
+    name: Label
+
+
+class ForgetReply(Reply, frozen=True):
+    """Windows removed and their bytes; windows kept since another conversation uses them."""
+
+    num_windows: int
+    freed_bytes: int
+    num_shared: int
+
+
+class Gc(Call, frozen=True):
+    """Forget what has expired, drop windows whose chain has a hole, compact. Events: Progress.
+
+    unreferenced: also drop the windows that no conversation uses.
+    """
+
+    unreferenced: bool = False
+
+
+class GcReply(Reply, frozen=True):
+    num_conversations: int
+    num_windows: int
+    freed_bytes: int
+
+
+class Runs(Call, frozen=True):
+    """Requests under way, and the last ones that ended; newest first."""
+
+
+class RunsReply(Reply, frozen=True):
+    runs: list[RunValue]
+
+
+class Explain(Call, frozen=True):
+    """Why a prompt is cached as far as it is, and no further; changes nothing."""
+
+    model: Label
+    dtype: Label | None
+    tokens: Tokens
+
+
+class ExplainReply(Reply, frozen=True):
+    """`num_matched` leading tokens are known here as whole windows; then why not more."""
+
+    num_matched: int
+    reasons: list[ReasonValue]
 
 
 class Shutdown(Call, frozen=True):
@@ -432,11 +437,21 @@ class EvictL0(Call, frozen=True):
     """Drop all unpinned L0 slots. Reply: EvictReply."""
 
 
+class ForgetL0(Call, frozen=True):
+    """Drop these windows and zero every slot and buffer that no sequence uses.
+
+    Reply: EvictReply of what was dropped; a window that a sequence still uses stays.
+    """
+
+    windows: list[Name]
+
+
 class Ready(Event, frozen=True):
     """From an engine after its self-test, once: it can run. `id` is the Attach call's."""
 
     l0_cap_bytes: int
     warnings: list[str]
+    memory_bytes: int = 0  # resident in this process, without what is shared
 
 
 class EngineStats(Event, frozen=True):
@@ -457,6 +472,13 @@ ClientMessage = (
     | Chain
     | Check
     | Evict
+    | Conversations
+    | ReadConversation
+    | Fork
+    | Forget
+    | Gc
+    | Runs
+    | Explain
     | Shutdown
     | Attach
     | Staging
@@ -487,12 +509,19 @@ DaemonMessage = (
     | ChainReply
     | CheckReply
     | EvictReply
+    | ConversationsReply
+    | ConversationReply
+    | ForgetReply
+    | GcReply
+    | RunsReply
+    | ExplainReply
     | Matched
     | Leased
     | Sealed
     | Run
     | CancelRun
     | EvictL0
+    | ForgetL0
 )
 
 encoder = msgspec.msgpack.Encoder()

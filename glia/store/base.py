@@ -6,7 +6,7 @@ where the implementation touches a disk: call them from worker threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,11 +50,20 @@ class CheckReport:
     bad_windows: int
 
 
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What was removed: windows, and bytes given back to the file system."""
+
+    num_windows: int
+    freed_bytes: int
+
+
 class BlockStore(Protocol):
     """Windows and their blocks by name.
 
     Order: a window's bytes are durable before the index names them; `put` returns
     after both. A window is *whole* when every block it names is indexed.
+    Eviction: by window, least recently used first, never one that stored windows continue.
     """
 
     def put(self, windows: Sequence[SealedWindow]) -> None:
@@ -75,6 +84,23 @@ class BlockStore(Protocol):
         Every block's BLAKE3 is compared with the record before True is answered. A bad
         block is quarantined and counted; its window answers False, as a missing one does.
         Counts as use (for eviction).
+        """
+
+    def children(self, window_id: WindowId) -> list[WindowId]:
+        """Stored windows that continue this one (a genesis included); does not count as use."""
+
+    def touch(self, chain: Sequence[WindowId]) -> None:
+        """These windows, from root to tip, were used now, wherever they were read from."""
+
+    def spare(self, windows: Collection[WindowId]) -> None:
+        """From now on these, and no others, are never evicted (DESIGN C11): a put that finds
+        nothing else to evict raises StoreFull. `forget` removes them all the same."""
+
+    def forget(self, windows: Collection[WindowId], progress: Progress | None = None) -> Forgotten:
+        """Remove windows so that their bytes are in the store's files no more.
+
+        Rows and bytes, from the index's tables and logs, too; blocks that other stored
+        windows name stay. Unknown names are no matter. Raises: StoreBroken, StoreFull.
         """
 
     def read_block(self, block_id: BlockId) -> bytes:
@@ -100,6 +126,7 @@ __all__ = [
     "BlockStore",
     "Buffer",
     "CheckReport",
+    "Forgotten",
     "Progress",
     "SealedWindow",
     "StoreStats",

@@ -20,6 +20,7 @@ from glia.client import Client
 from glia.errors import GliaError, QuotaExceeded
 from glia.graph.ids import WindowId
 from glia.local import messages as m
+from glia.local import values
 from glia.local.frames import FrameParser, decode_from_daemon, encode_frame
 from tests.builders import CLASS, MODEL, TINY, make_chain
 from tests.node_parts import FULL, MIB, Author, RunningNode, until
@@ -96,7 +97,7 @@ def test_prompts_that_wait_are_bounded_together(node: RunningNode) -> None:
     before = resident_bytes(node)
     greedy = Raw(node)
     frames = [
-        bytes(encode_frame(m.Generate(n, "silent", None, MANY, 4, m.SamplingValue(), [], [])))
+        bytes(encode_frame(m.Generate(n, "silent", None, MANY, 4, values.SamplingValue(), [], [])))
         for n in range(10, 210)
     ]
     assert greedy.push(b"".join(frames), 30.0) == sum(map(len, frames))
@@ -238,21 +239,21 @@ def attach(rng: random.Random, number: int) -> m.Attach:
     """To the model that is there, or with a profile from the edge of what there can be."""
     shapes = rng.choice(
         [
-            [m.ShapeValue(s.layer, s.kv_heads, s.head_dim) for s in TINY.layers],
-            [m.ShapeValue(n, 1, 8) for n in range(1024)],
-            [m.ShapeValue(n, 1024, 65536) for n in range(1024)],
-            [m.ShapeValue(0, 2**53, 2**53)],
+            [values.ShapeValue(s.layer, s.kv_heads, s.head_dim) for s in TINY.layers],
+            [values.ShapeValue(n, 1, 8) for n in range(1024)],
+            [values.ShapeValue(n, 1024, 65536) for n in range(1024)],
+            [values.ShapeValue(0, 2**53, 2**53)],
             [],
-            [m.ShapeValue(1, 1, 1), m.ShapeValue(0, 1, 1)],
+            [values.ShapeValue(1, 1, 1), values.ShapeValue(0, 1, 1)],
         ]
     )
     size = rng.choice([16, 16, 16, 1024, 0, 17, 2**53])
-    value = m.ProfileValue(
+    value = values.ProfileValue(
         size, rng.choice([TINY.scheme, 0, 99]), rng.choice([TINY.mode, 9]), shapes
     )
     if rng.random() < 0.5:
-        layers = [m.ShapeValue(s.layer, s.kv_heads, s.head_dim) for s in TINY.layers]
-        value = m.ProfileValue(TINY.block_size, TINY.scheme, TINY.mode, layers)
+        layers = [values.ShapeValue(s.layer, s.kv_heads, s.head_dim) for s in TINY.layers]
+        value = values.ProfileValue(TINY.block_size, TINY.scheme, TINY.mode, layers)
     return m.Attach(number, MODEL, value, rng.choice([CLASS, CLASS, "", "é", "x" * 256]))
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from glia.errors import LocalProtocolError, RemoteProtocolError
 from glia.local import messages as m
+from glia.local import values
 from glia.local.frames import FrameParser, decode_from_client, decode_from_daemon, encode_frame
 from tests.node_parts import FULL, RunningNode, until
 
@@ -93,7 +94,9 @@ def test_random_frames_crash_nothing(node: RunningNode) -> None:
     calls = [
         m.Status(1),
         m.Chain(2, bytes(32)),
-        m.Attach(3, bytes(32), m.ProfileValue(16, 2, 1, [m.ShapeValue(0, 1, 4)]), "native:x"),
+        m.Attach(
+            3, bytes(32), values.ProfileValue(16, 2, 1, [values.ShapeValue(0, 1, 4)]), "native:x"
+        ),
         m.Staging(4, 4096),
         m.Match(5, list(range(40))),
         m.Lease(6, [bytes(32), bytes(range(32))]),
@@ -102,7 +105,7 @@ def test_random_frames_crash_nothing(node: RunningNode) -> None:
         m.Flush(9, [bytes(32)]),
         m.Evict(10, "l1"),
         m.Cancel(11, 1),
-        m.Generate(12, "x", None, [1], 1, m.SamplingValue(), [], []),
+        m.Generate(12, "x", None, [1], 1, values.SamplingValue(), [], []),
     ]
     good = [bytes(encode_frame(call)[4:]) for call in calls]
     sock: socket.socket | None = None

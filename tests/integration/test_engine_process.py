@@ -21,6 +21,7 @@ from glia.errors import (
     PromptError,
 )
 from glia.local import messages as m
+from glia.local import values
 from tests.model_parts import save_tiny, seeded_tokens, tiny_stock
 from tests.node_parts import MIB, RunningNode, until
 
@@ -227,11 +228,13 @@ def test_stop_strings_stop_tokens_and_seeds(node: RunningNode) -> None:
     token = full.tokens[4]
     end = full.tokens.index(token) + 1
     assert run(client, prompt(50, 700), 30, stop_tokens=[token]).tokens == full.tokens[:end]
-    how = m.SamplingValue(temperature=1.0, seed=11)
+    how = values.SamplingValue(temperature=1.0, seed=11)
     one = run(client, prompt(50, 700), 30, sampling=how)
     client.evict("l0")
     assert run(client, prompt(50, 700), 30, sampling=how).tokens == one.tokens
-    other = run(client, prompt(50, 700), 30, sampling=m.SamplingValue(temperature=1.0, seed=12))
+    other = run(
+        client, prompt(50, 700), 30, sampling=values.SamplingValue(temperature=1.0, seed=12)
+    )
     assert other.tokens != one.tokens
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from glia.errors import ArenaExhausted, EngineDied
 from glia.local import messages as m
+from glia.local import values
 from tests.builders import TINY, make_chain
 from tests.node_parts import RunningNode, until
 from tests.tiny_node import (
@@ -159,7 +160,9 @@ def test_an_engine_that_hangs_holds_up_nobody_else(
             waiting = [own.client() for _ in range(3)]
             for each in waiting:
                 each._connection.call(
-                    m.Generate(900, "stuck", None, prompt(50, 12), 8, m.SamplingValue(), [], [])
+                    m.Generate(
+                        900, "stuck", None, prompt(50, 12), 8, values.SamplingValue(), [], []
+                    )
                 )
             until(lambda: (e := engine_of(other, "stuck")) is not None and e.state == "running")
             for each in waiting:
@@ -181,7 +184,7 @@ def test_a_term_while_an_engine_loads_ends_both(
     with RunningNode(tmp_path / "node", SETTINGS) as own:
         add_manifest(own, model_dir)
         client = own.client()
-        call = m.Generate(900, "tiny", None, [5] * 40, 8, m.SamplingValue(), [], [])
+        call = m.Generate(900, "tiny", None, [5] * 40, 8, values.SamplingValue(), [], [])
         client._connection.call(call)
         watcher = own.client()
         until(lambda: (e := engine_of(watcher)) is not None and e.pid is not None)
@@ -209,7 +212,7 @@ def test_an_engine_killed_while_it_restores_leaves_the_conversation_as_it_was(
         connection = client._connection
         call_id = connection.next_id()
         connection.call(
-            m.Generate(call_id, "tiny", None, prompt(1500, 13), 8, m.SamplingValue(), [], [])
+            m.Generate(call_id, "tiny", None, prompt(1500, 13), 8, values.SamplingValue(), [], [])
         )
         for _ in range(num_calls):
             client.status()

@@ -21,6 +21,7 @@ from glia.errors import (
 )
 from glia.graph.ids import ModelId
 from glia.local import messages as m
+from glia.local import values
 from tests.builders import CLASS, MODEL, TINY, make_tokens
 from tests.node_parts import RunningNode, until
 
@@ -40,7 +41,7 @@ def generate(client: Client, model: str, tokens: list[int], max_tokens: int = 4)
     return last
 
 
-def engine_of(client: Client, model: str) -> m.EngineValue | None:
+def engine_of(client: Client, model: str) -> values.EngineValue | None:
     return next((e for e in client.status().engines if e.model == model), None)
 
 
@@ -62,7 +63,7 @@ def test_a_request_starts_an_engine_and_is_answered(node: RunningNode) -> None:
     value = engine_of(client, "echo")
     assert value is not None
     assert (value.state, value.model_id) == ("ready", MODEL.hex())
-    assert client.status().tiers["l0"] == m.TierValue(used_bytes=10, cap_bytes=1000, windows=1)
+    assert client.status().tiers["l0"] == values.TierValue(used_bytes=10, cap_bytes=1000, windows=1)
     assert client.evict("l0").freed_bytes == 10
 
 
@@ -108,7 +109,7 @@ def test_cancelling_before_it_runs(node: RunningNode) -> None:
     assert isinstance(next(events), m.Progress)
     events.close()
     connection = client._connection
-    call = m.Generate(900, "silent", None, [1], 8, m.SamplingValue(), [], [])
+    call = m.Generate(900, "silent", None, [1], 8, values.SamplingValue(), [], [])
     connection.call(call)
     connection.call_unanswered(m.Cancel(901, 900))
     with pytest.raises(Cancelled):
@@ -243,7 +244,7 @@ def test_a_guest_engine_serves_and_a_second_one_is_refused(node: RunningNode) ->
         other.attach(ModelId(bytes(32)), TINY, CLASS, serves="echo", dtype="bfloat16")
     events = client.generate("echo", [1, 2], max_tokens=1)
     pending = client._connection.call(
-        m.Generate(800, "echo", None, [1, 2], 1, m.SamplingValue(), [], [])
+        m.Generate(800, "echo", None, [1, 2], 1, values.SamplingValue(), [], [])
     )
     run = guest.poll(10.0)
     assert isinstance(run, m.Run)

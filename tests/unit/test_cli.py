@@ -27,6 +27,7 @@ from glia.errors import (
 from glia.graph.manifest import parse_manifest
 from glia.graph.profile import KvScheme
 from glia.local import messages as m
+from glia.local import values
 from glia.model.tokenizer import Tokenizer
 from tests.fake_gliad import FakeGliad
 from tests.model_files import write_adapter, write_model
@@ -41,7 +42,7 @@ class World:
     """What the fake gliad knows; tests change it."""
 
     def __init__(self, model_dir: Path) -> None:
-        self.model = m.ModelValue(
+        self.model = values.ModelValue(
             name="tiny",
             source=str(model_dir),
             manifest="tiny.model",
@@ -55,11 +56,11 @@ class World:
             files_dir=str(model_dir),
         )
         self.tokens = [*Tokenizer.load(model_dir).encode(ANSWER), 258]
-        self.cached = m.CachedValue(l0=16)
+        self.cached = values.CachedValue(l0=16)
         self.tip: bytes | None = TIP
         self.finish = "stop"
         self.warning: str | None = None
-        self.windows: list[m.WindowValue] = []
+        self.windows: list[values.WindowValue] = []
         self.bad = 0
         self.raises: Exception | None = None
 
@@ -84,15 +85,15 @@ class World:
             case m.Evict():
                 yield m.EvictReply(call.id, 5 * 2**20, 7)
             case m.Status():
-                tier = m.TierValue(used_bytes=2**30, cap_bytes=2**31, hits=1234)
-                engine = m.EngineValue("tiny", "float32", "failed", error="it broke")
+                tier = values.TierValue(used_bytes=2**30, cap_bytes=2**31, hits=1234)
+                engine = values.EngineValue("tiny", "float32", "failed", error="it broke")
                 tiers = {"l0": tier, "l1": tier, "l2": tier}
                 yield m.StatusReply(call.id, "0.1.0", 7, "s", "d", 61.5, tiers, [engine], {"n": 1})
 
     def generated(self, call: m.Generate) -> m.Generated:
         cached = sum((self.cached.l0, self.cached.l1, self.cached.l2, self.cached.peers))
         size = len(call.tokens)
-        usage = m.UsageValue(size, len(self.tokens), self.cached, size - cached)
+        usage = values.UsageValue(size, len(self.tokens), self.cached, size - cached)
         return m.Generated(
             call.id, self.tokens, self.finish, self.tip, usage, 112.5, {"queue": 1.0}, self.warning
         )
@@ -161,10 +162,10 @@ def test_run_streams_text_and_ends_with_usage(gliad: FakeGliad, world: World, ca
     said = say(capfd, "run", "tiny", "The capital of France is", "--raw")
     assert said.out == ANSWER + "\n"
     assert said.err == "16 of 25 prompt tokens cached (l0), first token 0.11 s\n"
-    world.cached = m.CachedValue(l1=16, l2=3)
+    world.cached = values.CachedValue(l1=16, l2=3)
     said = say(capfd, "run", "tiny", "The capital of France is", "--raw")
     assert "19 of 25 prompt tokens cached (l1 16, l2 3)" in said.err
-    world.cached = m.CachedValue()
+    world.cached = values.CachedValue()
     world.warning = "the store is full"
     said = say(capfd, "run", "tiny", "The capital of France is", "--raw")
     assert said.err.splitlines()[0] == "warning: the store is full"
@@ -186,7 +187,7 @@ def test_run_passes_its_options_on(gliad: FakeGliad, capfd: Any) -> None:
     words = "--max-tokens 5 --temperature 0.5 --top-p 0.9 --top-k 7 --seed 11 --dtype bfloat16"
     assert say(capfd, "run", "tiny", "x", "--raw", "--ignore-eos", *words.split()).code == 0
     call = sent(gliad, m.Generate)
-    assert call.sampling == m.SamplingValue(0.5, 0.9, 7, 11)
+    assert call.sampling == values.SamplingValue(0.5, 0.9, 7, 11)
     assert (call.max_tokens, call.dtype, call.ignore_eos) == (5, "bfloat16", True)
     assert call.stop_tokens == []
     say(capfd, "run", "tiny", "x", "--raw")
@@ -350,7 +351,7 @@ def test_a_model_never_loaded_has_no_tokenizer_yet(
     gliad: FakeGliad, world: World, capfd: Any
 ) -> None:
     fields = {f: getattr(world.model, f) for f in world.model.__struct_fields__}
-    world.model = m.ModelValue(**{**fields, "files_dir": None, "source": "/m/tiny.gguf"})
+    world.model = values.ModelValue(**{**fields, "files_dir": None, "source": "/m/tiny.gguf"})
     said = say(capfd, "run", "tiny", "x", "--raw")
     assert said.hint == "hint: gliad models add tiny /m/tiny.gguf --replace"
 
@@ -394,9 +395,11 @@ def test_a_mistake_in_a_file_names_the_page_of_its_keys(
 # -- chain, check, evict, status ---------------------------------------------------------------
 
 
-def window(tokens: list[int], index: int, model_id: bytes = MODEL_ID) -> m.WindowValue:
+def window(tokens: list[int], index: int, model_id: bytes = MODEL_ID) -> values.WindowValue:
     name = bytes([index]) * 32
-    return m.WindowValue(name, 16 * index, tokens, [b"a" * 32, b"b" * 32], model_id, "native:x")
+    return values.WindowValue(
+        name, 16 * index, tokens, [b"a" * 32, b"b" * 32], model_id, "native:x"
+    )
 
 
 def test_chain_shows_windows_and_their_text(

@@ -15,7 +15,7 @@ from glia.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "glia.toml"
-SECTIONS = ("l0", "l1", "l2", "engine", "api", "log")
+SECTIONS = ("l0", "l1", "l2", "engine", "api", "log", "conversations", "http")
 
 
 def config_of(tmp_path: Path, text: str) -> Config:

@@ -10,19 +10,20 @@ from daemon.wire import Wire
 from glia.errors import QuotaExceeded, RemoteProtocolError
 from glia.graph.ids import ModelId
 from glia.local import messages as m
+from glia.local import values
 from glia.local.frames import FrameParser, decode_from_daemon
 from tests.builders import CLASS, MODEL, TINY
 
 
 def attach() -> m.Attach:
-    shapes = [m.ShapeValue(s.layer, s.kv_heads, s.head_dim) for s in TINY.layers]
-    profile = m.ProfileValue(TINY.block_size, TINY.scheme, TINY.mode, shapes)
+    shapes = [values.ShapeValue(s.layer, s.kv_heads, s.head_dim) for s in TINY.layers]
+    profile = values.ProfileValue(TINY.block_size, TINY.scheme, TINY.mode, shapes)
     return m.Attach(1, ModelId(MODEL), profile, CLASS, serves="echo", dtype="float32")
 
 
 def ask_until_refused(link: EngineLink, num_tokens: int) -> tuple[int, QuotaExceeded]:
     """The last run that was handed over, and why the next one was not."""
-    call = m.Generate(7, "echo", None, [2**31] * num_tokens, 1, m.SamplingValue(), [], [])
+    call = m.Generate(7, "echo", None, [2**31] * num_tokens, 1, values.SamplingValue(), [], [])
     run_id = 0
     try:
         while True:

@@ -12,7 +12,8 @@ from daemon.paths import Paths
 from glia.errors import BadRequest, ManifestError, UnknownModel
 from glia.graph.manifest import Manifest
 from glia.graph.profile import KvScheme
-from glia.local.messages import Attach, ProfileValue
+from glia.local.messages import Attach
+from glia.local.values import ProfileValue
 
 
 @pytest.fixture

@@ -1,0 +1,213 @@
+"""Values that messages of the local API carry (daemon/spec/local-api.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+Name = Annotated[bytes, Meta(min_length=32, max_length=32)]
+Tokens = list[Annotated[int, Meta(ge=0, le=2**32 - 1)]]
+Label = Annotated[str, Meta(max_length=256)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class ShapeValue(Struct, frozen=True, array_like=True):
+    """A layer that owns K/V."""
+
+    layer: Count
+    kv_heads: Count
+    head_dim: Count
+
+
+class ProfileValue(Struct, frozen=True, array_like=True):
+    """A profile, as the numbers of spec/2-profile.md."""
+
+    block_size: Count
+    scheme: Count
+    mode: Count
+    layers: list[ShapeValue]
+
+
+class TierValue(Struct, frozen=True):
+    """One tier in `status`: bytes, windows and counters since start."""
+
+    used_bytes: int = 0
+    cap_bytes: int = 0
+    windows: int = 0
+    hits: int = 0
+    misses: int = 0
+    evictions: int = 0
+    quarantined: int = 0
+
+
+class EngineValue(Struct, frozen=True):
+    """One engine in `status`. `state`: starting, ready, running, failed."""
+
+    model: str
+    dtype: str
+    state: str
+    pid: int | None = None
+    model_id: str | None = None
+    numerics_class: str | None = None
+    num_running: int = 0
+    num_waiting: int = 0
+    num_restarts: int = 0
+    error: str | None = None
+    loading: str | None = None  # while it starts: what is being done, `done` of `total`
+    done: int = 0
+    total: int = 0
+    memory_bytes: int = 0  # what it is counted with in engine.memory
+    idle_s: float = 0.0  # since its last request ended
+
+
+class ModelValue(Struct, frozen=True):
+    """One known model in `models`."""
+
+    name: str
+    source: str
+    manifest: str
+    model_type: str
+    dtype: str
+    block_size: int
+    kv_quant_scheme: str
+    position_anchor_mode: str
+    model_id: str | None = None
+    context_tokens: int | None = None
+    files_dir: str | None = None
+
+
+class WindowValue(Struct, frozen=True):
+    """One window in `chain`."""
+
+    window: Name
+    position_start: int
+    tokens: list[int]
+    blocks: list[Name]
+    model_id: Name
+    numerics_class: str
+
+
+class SamplingValue(Struct, frozen=True, array_like=True):
+    """How the next token is chosen. temperature 0 is greedy; seed makes the rest repeatable."""
+
+    temperature: Annotated[float, Meta(ge=0.0, le=100.0)] = 0.0
+    top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    top_k: Annotated[int, Meta(ge=0, le=2**20)] = 0
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+
+
+class CachedValue(Struct, frozen=True):
+    """Prompt tokens by the tier they were found in."""
+
+    l0: int = 0
+    l1: int = 0
+    l2: int = 0
+    peers: int = 0
+
+
+class UsageValue(Struct, frozen=True):
+    """cached.l0 + l1 + l2 + peers + computed = prompt_tokens."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached: CachedValue
+    computed: int
+
+
+class MessageValue(Struct, frozen=True):
+    """One message of a conversation: tokens `start` to `end` of its log.
+
+    role: system, user, assistant, tool, or "" for text without a template.
+    content: its text; None where that is what the tokens say (an answer).
+    visibility: private, aggregate or public; never looser than the message before it.
+    """
+
+    role: Annotated[str, Meta(max_length=64)]
+    content: str | None
+    start: Count
+    end: Count
+    visibility: Annotated[str, Meta(max_length=16)] = "private"
+
+
+class TurnValue(Struct, frozen=True):
+    """What a Generate means to a conversation.
+
+    conversation: its name; "" records an anonymous one, under a name gliad makes up.
+    keep: so many leading tokens of the prompt are the conversation's already; what it has
+        beyond them is dropped from the log.
+    messages: those that the prompt adds, in order, from `keep` to the prompt's end. The
+        answer is added by gliad, as a message of role assistant.
+    create: whether the conversation is to be made: None if need be, True must, False must not.
+    """
+
+    conversation: Label = ""
+    keep: Count = 0
+    messages: list[MessageValue] = []
+    create: bool | None = None
+
+
+class ConversationValue(Struct, frozen=True):
+    """One conversation in a listing. Times are seconds since 1970, UTC.
+
+    visibility: that of its last message: the strictest.
+    tip: id of its last full window, None under one.
+    expires_s: when an anonymous one will be forgotten.
+    """
+
+    name: str
+    model: str
+    dtype: str
+    model_id: Name
+    anonymous: bool
+    created_s: float
+    used_s: float
+    num_tokens: int
+    num_messages: int
+    tip: Name | None = None
+    visibility: str = "private"
+    running: bool = False
+    expires_s: float | None = None
+
+
+class RunValue(Struct, frozen=True):
+    """One request in `ps`. `state`: waiting, loading, running, or how it ended.
+
+    cached and computed count prompt tokens and add up to prompt_tokens once it has ended;
+    while it runs they are what is known so far.
+    """
+
+    number: int
+    model: str
+    dtype: str
+    conversation: str
+    state: str
+    started_s: float
+    duration_ms: float
+    prompt_tokens: int
+    completion_tokens: int = 0
+    cached: CachedValue = CachedValue()
+    computed: int = 0
+    ttft_ms: float | None = None
+    tokens_per_s: float | None = None
+    error: str | None = None
+
+
+class ReasonValue(Struct, frozen=True):
+    """Why a prefix is known no further, one finding.
+
+    kind: differs (a conversation has other tokens from `position` on), model (the tokens are
+        known under another model_id), profile, class, evicted, quarantined, new (nothing that
+        is known goes on like this), last (the last token is always computed).
+    position: the first token that this is about.
+    conversation: where it was seen, "" if in none.
+    found, given: the differing tokens, -1 where that is the end.
+    detail: the other model_id, profile or class, where that is the reason.
+    """
+
+    kind: str
+    position: int
+    conversation: str = ""
+    found: int = -1
+    given: int = -1
+    detail: str = ""
