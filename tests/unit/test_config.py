@@ -41,9 +41,12 @@ def test_every_documented_key_takes_effect(tmp_path: Path) -> None:
         "l1": 'size = "1.5GiB"\nhot_steps = 1\nstaging_size = "3MiB"\nprefault_size = "0B"',
         "l2": 'size = "1TiB"\nsegment_size = "2MiB"',
         "engine": "num_threads = 3\nmax_running = 1\nprefill_tokens = 32\n"
-        "start_timeout_s = 9\nmax_restarts = 0",
+        "start_timeout_s = 9\nmax_restarts = 0\nidle_unload_s = 5\n"
+        'memory = "3GiB"\npreload = ["a", "b"]',
         "api": "handshake_timeout_s = 0.5\nmax_clients = 2\nmax_waiting = 1",
         "log": 'level = "debug"\nmax_size = "64 KiB"\nnum_files = 1',
+        "conversations": "anonymous_hours = 1.5\nmax_anonymous = 3",
+        "http": 'listen = "[::1]:8080"\nrequire_key = false\nmax_requests = 1',
     }
     text = 'models_dir = "/m"\n' + "".join(f"[{name}]\n{body}\n" for name, body in changed.items())
     config, plain = config_of(tmp_path, text), Config(tmp_path, Path("/m"))
@@ -73,6 +76,10 @@ def test_every_documented_key_takes_effect(tmp_path: Path) -> None:
         ("[engine]\nstart_timeout_s = nan", "glia.toml:2: engine.start_timeout_s", "from"),
         ('[log]\nlevel = "loud"', "glia.toml:2: log.level", "unknown value"),
         ('models_dir = "here"', "glia.toml:1: models_dir", "absolute"),
+        ('[http]\nlisten = "0.0.0.0:80"', "glia.toml:2: http.listen", "loopback"),
+        ('[http]\nlisten = "127.0.0.1:0"', "glia.toml:2: http.listen", "loopback"),
+        ('[http]\nlisten = "localhost:80"', "glia.toml:2: http.listen", "loopback"),
+        ("[engine]\npreload = [1]", "glia.toml:2: engine.preload", "list of strings"),
         ("[l0\n", "glia.toml:1", ""),
     ],
 )
