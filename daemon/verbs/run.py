@@ -15,7 +15,8 @@ from glia.errors import BadRequest, Cancelled
 from glia.graph.manifest import DTYPES
 from glia.local.messages import Emitted, Generated, Progress
 from glia.local.values import SamplingValue, UsageValue
-from glia.model.tokenizer import TextStream, Tokenizer
+from glia.model.answer import AnswerStream, answer_text
+from glia.model.tokenizer import Tokenizer
 
 
 def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -46,7 +47,8 @@ def _run(args: argparse.Namespace) -> int:
     with Client.connect(args.data_dir) as client:
         prompt = read_prompt(args, find_model(client.models(), args.model))
         done = _generate(client, args, prompt, sampling)
-    text = answer_text(done.tokens, args.stop, prompt.tokenizer)
+    tokenizer = prompt.tokenizer
+    text = answer_text(done.tokens, args.stop, tokenizer) if tokenizer else None
     if done.warning:
         show.note(f"warning: {done.warning}")
     if args.json:
@@ -102,15 +104,13 @@ def _generate(
 
 
 class _Printer:
-    """Text to stdout as it comes; what could begin a stop string waits until it does not.
+    """Text to stdout as it comes.
 
     As a context it ends a line that an error breaks off, so that the error has its own.
     """
 
     def __init__(self, tokenizer: Tokenizer | None, stop: Sequence[str]) -> None:
-        self._stream = TextStream(tokenizer) if tokenizer else None
-        self._stop = stop
-        self._held = ""
+        self._stream = AnswerStream(tokenizer, stop) if tokenizer else None
         self._in_line = False
 
     def __enter__(self) -> None:
@@ -118,43 +118,20 @@ class _Printer:
 
     def __exit__(self, *_error: object) -> None:
         if self._in_line:
-            self._give("\n", "")
+            self._give("\n")
 
     def push(self, event: Emitted) -> None:
         if self._stream is not None:
-            self._held += self._stream.push(event.tokens)
-            keep = _held_back(self._held, self._stop)
-            self._give(self._held[: len(self._held) - keep], self._held[len(self._held) - keep :])
+            self._give(self._stream.push(event.tokens))
 
     def finish(self) -> None:
         if self._stream is not None:
-            self._give(_before_stop(self._held + self._stream.finish(), self._stop) + "\n", "")
+            self._give(self._stream.finish() + "\n")
 
-    def _give(self, text: str, held: str) -> None:
-        self._held = held
+    def _give(self, text: str) -> None:
         if text:
             self._in_line = not text.endswith("\n")
             show.piece(text)
-
-
-def _held_back(text: str, stop: Sequence[str]) -> int:
-    """How many last characters of `text` may belong to a stop string, or stand after one."""
-    found = [at for at in (text.find(s) for s in stop) if at >= 0]
-    if found:
-        return len(text) - min(found)
-    sizes = (n for s in stop for n in range(1, len(s)) if text.endswith(s[:n]))
-    return max(sizes, default=0)
-
-
-def _before_stop(text: str, stop: Sequence[str]) -> str:
-    return text[: len(text) - _held_back(text, stop)] if any(s in text for s in stop) else text
-
-
-def answer_text(
-    tokens: Sequence[int], stop: Sequence[str], tokenizer: Tokenizer | None
-) -> str | None:
-    """The answer's text up to a stop string; None where there is no tokenizer."""
-    return None if tokenizer is None else _before_stop(tokenizer.decode(tokens), stop)
 
 
 def usage_line(usage: UsageValue, ttft_ms: float) -> str:
