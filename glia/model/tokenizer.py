@@ -54,11 +54,25 @@ class Tokenizer:
             special: add the tokens that the model's own rule puts around a text (bos ...).
         Raises: PromptError for text that is not valid Unicode.
         """
+        return list(self._encoding(text, special).ids)
+
+    def encode_placed(
+        self, text: str, *, special: bool = False
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """As `encode`; with each id the characters of `text` that it stands for, start and end.
+
+        A tokenizer may leave white space at a token's edge out of its characters; a token of
+        white space then ends where it starts. A character of several tokens is in each.
+        """
+        encoding = self._encoding(text, special)
+        return list(encoding.ids), list(encoding.offsets)
+
+    def _encoding(self, text: str, special: bool) -> tokenizers.Encoding:
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise PromptError("the prompt is not valid Unicode") from error
-        return list(self._inner.encode(text, add_special_tokens=special).ids)
+        return self._inner.encode(text, add_special_tokens=special)
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """The text of some token ids; ids that are not in the vocabulary give nothing."""
