@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from pathlib import Path
 import msgspec
 import trio
 
+from daemon.child import end, how_ended, log_lines
 from daemon.config import Config
 from daemon.models_registry import KnownModel
 from daemon.paths import Paths
@@ -27,8 +27,6 @@ from glia.errors import EngineDied, GliaError, error_from_code
 ENGINE_PROGRAM = (sys.executable, "-m", "glia.engine")
 _REFUSED = 2
 _SAID_BYTES = 64 * 1024
-_LINE_BYTES = 2000
-_TERMINATE_S = 1.5
 _log = logging.getLogger("gliad.engine")
 
 
@@ -105,24 +103,13 @@ async def run_engine(
     said = bytearray()
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_log_lines, process, model.name)
+            nursery.start_soon(log_lines, process, _log, f"[{model.name}] ")
             nursery.start_soon(_collect, process, said)
             await process.wait()
     finally:
         with trio.CancelScope(shield=True):
             await end(process)
     return _why(process.returncode or 0, bytes(said), model.name)
-
-
-async def end(process: trio.Process) -> None:
-    """SIGTERM, and SIGKILL where that is not enough."""
-    if process.returncode is None:
-        process.terminate()
-        with trio.move_on_after(_TERMINATE_S):
-            await process.wait()
-    if process.returncode is None:
-        process.kill()
-        await process.wait()
 
 
 def _why(code: int, said: bytes, name: str) -> GliaError:
@@ -134,19 +121,9 @@ def _why(code: int, said: bytes, name: str) -> GliaError:
             pass
         else:
             return error_from_code(refusal.code, refusal.message, refusal.hint)
-    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-    return EngineDied(f"the engine of {name} ended {how}", hint="look at gliad.log in the data dir")
-
-
-async def _log_lines(process: trio.Process, name: str) -> None:
-    if process.stderr is None:
-        return
-    pending = b""
-    async for data in process.stderr:
-        *lines, pending = (pending + data).split(b"\n")
-        for line in lines:
-            _log.info("[%s] %s", name, line[:_LINE_BYTES].decode(errors="replace"))
-        pending = pending[:_LINE_BYTES]
+    return EngineDied(
+        f"the engine of {name} ended {how_ended(code)}", hint="look at gliad.log in the data dir"
+    )
 
 
 async def _collect(process: trio.Process, said: bytearray) -> None:
