@@ -18,6 +18,8 @@ from typing import NamedTuple
 from glia.errors import IntegrityError, StoreBroken, StoreFull
 from glia.graph.ids import BlockId, PrefixKey, WindowId
 from glia.graph.window import WindowRecord, parse_window
+from glia.store.base import Forgotten
+from glia.store.group import GROUP_HEAD_BYTES, head_length
 from glia.store.index import WRITE_BUFFER_BYTES, Change, IndexDamaged
 from glia.store.opening import NEW_INDEX, open_index
 from glia.store.plan import Cursor, Plan, num_bytes_of
@@ -272,6 +274,52 @@ class Catalog:
             self._remove(rows_naming(self.index, numbers), numbers)
             for number in numbers:
                 self.segments.forget(number)
+
+    def children(self, window_id: WindowId) -> list[WindowId]:
+        """Windows whose records name this one as the one before. Raises: IndexDamaged."""
+        found = []
+        for key, value in self.index.scan(WINDOW):
+            row = decode_window(value)
+            if row is not None and parse_window(row.encoding).prev == window_id:
+                found.append(WindowId(name_at_end(key)))
+        return found
+
+    def forget(self, names: Collection[WindowId]) -> Forgotten:
+        """Remove windows: rows, and bytes that no other window names."""
+        removal: dict[bytes, int] = {}
+        dead: list[Location] = []
+        num_windows = 0
+        for name in names:
+            value = self.index.get(window_key(name))
+            row = decode_window(value) if value is not None else None
+            if value is None or row is None:
+                continue
+            num_windows += 1
+            removal[window_key(name)] = len(value)
+            removal[prefix_key_of(row.prefix_key, name)] = 0
+            with self.segments.reading(row.segment) as fd:
+                head = os.pread(fd, GROUP_HEAD_BYTES, row.offset) if fd is not None else b""
+            dead.append(Location(row.segment, row.offset, head_length(head) or 0))
+            others = set(self.windows_of(row.prefix_key)).difference(names)
+            rows = [decode_window(self.index.get(window_key(other)) or b"") for other in others]
+            shared = {
+                block_id
+                for other in rows
+                if other is not None
+                for block_id in parse_window(other.encoding).blocks
+            }
+            for block_id in set(parse_window(row.encoding).blocks) - shared:
+                where = self.block(block_id)
+                if where is not None:
+                    removal[block_key(block_id)] = len(where.encode())
+                    dead.append(where)
+        self._remove(removal, ())
+        for where in dead:
+            with open(self.segments.file(where.segment), "r+b") as raw:
+                raw.seek(where.offset)
+                raw.write(bytes(where.length))
+        self.index.compact()
+        return Forgotten(num_windows, sum(where.length for where in dead))
 
     def _remove(self, removal: dict[bytes, int], segments: Collection[int]) -> None:
         state = without(self.state, removal)

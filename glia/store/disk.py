@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TypeVar
 from glia.errors import GliaError, HashMismatch, NotFound, StoreBroken
 from glia.graph.ids import BlockId, PrefixKey, WindowId, short
 from glia.graph.window import WindowRecord
-from glia.store.base import CheckReport, Progress, SealedWindow, StoreStats
+from glia.store.base import CheckReport, Forgotten, Progress, SealedWindow, StoreStats
 from glia.store.catalog import Catalog
 from glia.store.check import Blocks, batches, blocks_by_segment
 from glia.store.commit import CommitQueue
@@ -117,6 +117,32 @@ class DiskStore:
         self._catalog.segments.touch(segments)
         self._count(sum(answers), len(answers) - sum(answers))
         return answers
+
+    def children(self, window_id: WindowId) -> list[WindowId]:
+        """See BlockStore."""
+        nothing: list[WindowId] = []
+        return self._ask(lambda: self._catalog.children(window_id), nothing)
+
+    def touch(self, chain: Sequence[WindowId]) -> None:
+        """See BlockStore."""
+        for window_id in chain:
+            found = self._ask(partial(self._catalog.find, window_id), None)
+            if found is not None:
+                self._catalog.segments.touch(found.segments)
+
+    def spare(self, windows: Collection[WindowId]) -> None:
+        """See BlockStore."""
+        self._writer.spared = frozenset(windows)
+
+    def forget(self, windows: Collection[WindowId], progress: Progress | None = None) -> Forgotten:
+        """See BlockStore."""
+        self._open()
+        names = set(windows)
+        with self._catalog.lock:
+            forgotten = self._catalog.forget(names)
+        if progress is not None:
+            progress(len(names), len(names))
+        return forgotten
 
     def read_block(self, block_id: BlockId) -> bytes:
         """See BlockStore."""

@@ -81,6 +81,12 @@ class Index:
                     batch.put(key, value)
             batch.write()
 
+    def compact(self) -> None:
+        """Write all tables anew without what was deleted, and begin a new log."""
+        with self._reading() as db:
+            db.compact_range()
+        self.reopen()
+
     def reopen(self) -> None:
         """Close and open again: LevelDB refuses all writes after one has failed."""
         with self._alone():

@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from glia.errors import HashMismatch, NotFound, StoreBroken, StoreFull
 from glia.graph.ids import BlockId, PrefixKey, WindowId, digest, short
 from glia.graph.window import WindowRecord
-from glia.store.base import CheckReport, Progress, SealedWindow, StoreStats
+from glia.store.base import CheckReport, Forgotten, Progress, SealedWindow, StoreStats
 from glia.store.plan import check_sizes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Kept:
-    """A window and the blocks that came with it, which go when it goes."""
+    """A window, and when it was last used: larger is later."""
 
     record: WindowRecord
     prefix_key: PrefixKey
-    own: tuple[BlockId, ...]
-    num_bytes: int
+    tick: int
 
 
 class MemoryStore:
-    """BlockStore (glia/store/base.py) over dicts. Windows are evicted one by one."""
+    """BlockStore (glia/store/base.py) over dicts."""
 
     def __init__(self, cap_bytes: int) -> None:
         """Args: cap_bytes: what particles and records may take together."""
         self._cap = cap_bytes
         self._lock = threading.RLock()
         self._closed = False
-        self._windows: OrderedDict[WindowId, _Kept] = OrderedDict()  # least recently used first
+        self._windows: dict[WindowId, _Kept] = {}
+        self._children: defaultdict[WindowId, set[WindowId]] = defaultdict(set)
         self._blocks: dict[BlockId, bytes] = {}
-        self._used = 0
+        self._namers: Counter[BlockId] = Counter()  # how many windows name a block
+        self._spared: frozenset[WindowId] = frozenset()
+        self._used = self._tick = 0
         self._num_hits = self._num_misses = self._num_quarantined = self._num_evicted = 0
 
     def put(self, windows: Sequence[SealedWindow]) -> None:
@@ -43,10 +45,16 @@ class MemoryStore:
             check_sizes(window)
         with self._opened():
             self._check_fits(windows)
-            # Room for one may be made by dropping what another shares: then that one again.
-            while missing := [w for w in windows if not self._used_now(w.record.window_id)]:
-                for window in missing:
-                    self._keep(window)
+            before = set(self._windows)
+            for window in windows:
+                self._keep(window)
+            try:
+                self._make_room(windows)
+            except StoreFull:
+                for window in windows:
+                    if window.record.window_id not in before:
+                        self._remove(window.record.window_id)
+                raise
 
     def find(self, key: PrefixKey) -> list[WindowId]:
         """See BlockStore."""
@@ -71,6 +79,35 @@ class MemoryStore:
             self._num_hits += sum(answers)
             self._num_misses += len(answers) - sum(answers)
             return answers
+
+    def children(self, window_id: WindowId) -> list[WindowId]:
+        """See BlockStore."""
+        with self._opened():
+            return sorted(self._children.get(window_id, ()))
+
+    def touch(self, chain: Sequence[WindowId]) -> None:
+        """See BlockStore."""
+        with self._opened():
+            for name in reversed(chain):
+                if name in self._windows:
+                    self._use(name)
+                    return
+
+    def spare(self, windows: Collection[WindowId]) -> None:
+        """See BlockStore."""
+        with self._opened():
+            self._spared = frozenset(windows)
+
+    def forget(self, windows: Collection[WindowId], progress: Progress | None = None) -> Forgotten:
+        """See BlockStore."""
+        with self._opened():
+            here = [name for name in set(windows) if name in self._windows]
+            before = self._used
+            for name in here:
+                self._remove(name)
+            if progress is not None:
+                progress(len(here), len(here))
+            return Forgotten(len(here), before - self._used)
 
     def read_block(self, block_id: BlockId) -> bytes:
         """See BlockStore."""
@@ -146,7 +183,7 @@ class MemoryStore:
         return False
 
     def _load(self, window_id: WindowId, into: memoryview) -> bool:
-        self._windows.move_to_end(window_id)
+        self._use(window_id)
         names = self._windows[window_id].record.blocks
         good = [name in self._blocks and self._is_good(name) for name in names]  # all of them
         if not all(good):
@@ -157,11 +194,10 @@ class MemoryStore:
         into[:] = b"".join(particles)
         return True
 
-    def _used_now(self, window_id: WindowId) -> bool:
-        whole = self._is_whole(window_id)
-        if whole:
-            self._windows.move_to_end(window_id)
-        return whole
+    def _use(self, window_id: WindowId) -> None:
+        """A use of those before it too: they get its tick when it goes."""
+        self._tick += 1
+        self._windows[window_id].tick = self._tick
 
     def _check_fits(self, windows: Sequence[SealedWindow]) -> None:
         blocks = {
@@ -179,23 +215,46 @@ class MemoryStore:
 
     def _keep(self, window: SealedWindow) -> None:
         record = window.record
-        before = self._windows.pop(record.window_id, None)
-        own = list(before.own) if before is not None else []
-        self._used -= before.num_bytes if before is not None else 0
+        if record.window_id not in self._windows:
+            self._windows[record.window_id] = _Kept(record, window.prefix_key, 0)
+            self._children[record.prev].add(record.window_id)
+            self._namers.update(record.blocks)
+            self._used += len(record.encoding)
         for name, particle in zip(record.blocks, window.particles, strict=True):
             if name not in self._blocks:
                 self._blocks[name] = bytes(particle)
                 self._used += len(self._blocks[name])
-                own.append(name)
-        self._used += len(record.encoding)
-        while self._used > self._cap:
-            self._evict(next(iter(self._windows)))
-        kept = _Kept(record, window.prefix_key, tuple(own), len(record.encoding))
-        self._windows[record.window_id] = kept
+        self._use(record.window_id)
 
-    def _evict(self, window_id: WindowId) -> None:
+    def _make_room(self, windows: Sequence[SealedWindow]) -> None:
+        """Evict until the cap holds; what these windows continue goes last."""
+        kept = {window.record.window_id for window in windows} | self._spared
+        before = {window.record.prev for window in windows}
+        while self._used > self._cap:
+            leaves = [
+                (name in before, one.tick, name)
+                for name, one in self._windows.items()
+                if name not in self._children and name not in kept
+            ]
+            if not leaves:
+                raise StoreFull(
+                    f"nothing may be evicted: {self._used} bytes are spared or being put",
+                    hint="forget conversations, or raise [l2] size in glia.toml",
+                )
+            self._remove(min(leaves)[2])
+            self._num_evicted += 1
+
+    def _remove(self, window_id: WindowId) -> None:
         kept = self._windows.pop(window_id)
-        self._used -= kept.num_bytes
-        for name in kept.own:
-            self._used -= len(self._blocks.pop(name, b""))
-        self._num_evicted += 1
+        before = kept.record.prev
+        self._children[before].discard(window_id)
+        if not self._children[before]:
+            del self._children[before]
+        if before in self._windows:
+            self._windows[before].tick = max(self._windows[before].tick, kept.tick)
+        self._used -= len(kept.record.encoding)
+        self._namers.subtract(kept.record.blocks)
+        for name in set(kept.record.blocks):
+            if not self._namers[name]:
+                del self._namers[name]
+                self._used -= len(self._blocks.pop(name, b""))

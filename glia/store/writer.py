@@ -31,6 +31,7 @@ class Writer:
             SEGMENT_HEAD_BYTES, min(segment_bytes, cap_bytes // _SEGMENTS_PER_CAP)
         )
         self.num_evicted = 0
+        self.spared: frozenset[WindowId] = frozenset()
         self._appender = Appender(catalog.segments, catalog.start)
 
     def commit(self, tickets: Sequence[Ticket]) -> None:
@@ -61,6 +62,14 @@ class Writer:
                 raise StoreFull(
                     f"{num_bytes} bytes do not fit into a store of {self._cap}",
                     hint="raise [l2] size in glia.toml",
+                )
+            for name in self.spared:
+                for number in self._segments_of(name) or ():
+                    uses.pop(number, None)
+            if not uses:
+                raise StoreFull(
+                    f"nothing may be evicted: {catalog.num_bytes} bytes are spared",
+                    hint="forget conversations, or raise [l2] size in glia.toml",
                 )
             victim = min(uses, key=lambda n: (n in spared, n == self._appender.cursor[0], uses[n]))
             is_end = victim == self._appender.cursor.segment

@@ -32,6 +32,14 @@ from tests.store_parts import (
 KINDS = ("memory", "disk")
 
 
+CAP = 8 * (2 * 65_728 + 8192)  # eight windows of WIDE with their rows
+
+
+def _alone(seed: int) -> SealedWindow:
+    """A window that continues nothing stored and that nothing continues."""
+    return sealed(make_chain(1, profile=WIDE, seed=seed))[0]
+
+
 class Made:
     """A store of one kind, and how to damage what it holds."""
 
@@ -286,13 +294,11 @@ def test_check_finds_all_damage(made: Made) -> None:
 
 @pytest.mark.spec(30)
 def test_the_cap_holds_and_the_least_used_goes(kind: str, tmp_path: Path) -> None:
-    chain = make_chain(40, profile=WIDE)
-    windows = sealed(chain)
-    cap = 8 * (2 * 65_728 + 4096)
-    made = Made(kind, tmp_path / "small", cap)
+    windows = [_alone(seed) for seed in range(40)]
+    made = Made(kind, tmp_path / "small", CAP)
     for window in windows:
         made.store.put([window])
-        assert made.store.stats().used_bytes <= cap
+        assert made.store.stats().used_bytes <= CAP
         load(made.store, windows[:1])  # the first is used all the time
     stats = made.store.stats()
     assert stats.num_evicted > 0
@@ -316,27 +322,6 @@ def test_what_can_never_fit_is_refused_and_nothing_is_lost(kind: str, tmp_path: 
     assert caught.value.hint
     assert made.store.get(large[0].record.window_id) is None
     assert_holds(made.store, small)
-    made.store.close()
-
-
-def test_a_window_is_not_whole_when_shared_bytes_went(kind: str, tmp_path: Path) -> None:
-    cap = 8 * (2 * 65_728 + 4096)
-    made = Made(kind, tmp_path / "small", cap)
-    chain = make_chain(40, profile=WIDE)
-    first, *rest = sealed(chain)
-    twin = _in_class(first, "native:twin")
-    made.store.put([first])
-    for window in rest[:3]:
-        made.store.put([window])
-    made.store.put([twin])  # its blocks lie with `first`
-    for window in rest[3:]:
-        if made.store.get(first.record.window_id) is None:
-            break
-        made.store.put([window])
-    assert made.store.get(twin.record.window_id) is None
-    assert load(made.store, [twin]) == [None]
-    made.store.put([twin])
-    assert_holds(made.store, [twin])
     made.store.close()
 
 
@@ -371,3 +356,116 @@ def test_a_closed_store_says_so(store: BlockStore) -> None:
     ):
         with pytest.raises(StoreBroken, match="closed"):
             question()
+
+
+def test_children_continue_a_window_or_a_genesis(store: BlockStore) -> None:
+    base = make_chain(2)
+    one, other = make_chain(1, seed=1, base=base), make_chain(1, seed=2, base=base)
+    store.put(sealed(one))
+    store.put(sealed(other, [2]))
+    first, second = base.window_ids
+    assert store.children(base.records[0].prev) == [first]
+    assert store.children(first) == [second]
+    assert set(store.children(second)) == {one.tip, other.tip}
+    assert store.children(one.tip) == []
+
+
+def test_a_window_has_children_before_it_is_stored(store: BlockStore) -> None:
+    chain = make_chain(2)
+    store.put(sealed(chain, [1]))
+    assert store.children(chain.window_ids[0]) == [chain.tip]
+    assert store.get(chain.window_ids[0]) is None
+
+
+def _there(store: BlockStore, windows: list[SealedWindow]) -> list[bool]:
+    return [store.get(window.record.window_id) is not None for window in windows]
+
+
+@pytest.mark.spec(30)
+def test_what_was_touched_goes_later(kind: str, tmp_path: Path) -> None:
+    store = Made(kind, tmp_path / "small", CAP).store
+    windows = [_alone(seed) for seed in range(9)]
+    for window in windows[:7]:
+        store.put([window])
+    store.touch([windows[0].record.window_id])
+    for window in windows[7:]:
+        store.put([window])
+    there = _there(store, windows)
+    assert there[0]
+    assert not there[1]
+    store.close()
+
+
+@pytest.mark.spec(30)
+def test_what_is_spared_stays_and_a_put_is_refused_instead(kind: str, tmp_path: Path) -> None:
+    store = Made(kind, tmp_path / "small", CAP).store
+    windows = [_alone(seed) for seed in range(16)]
+    for window in windows[:6]:
+        store.put([window])
+    store.spare(names(windows[:3]))
+    for window in windows[6:12]:
+        store.put([window])
+    assert _there(store, windows[:6]) == [True] * 3 + [False] * 3
+    store.spare(set(store.windows()))
+    before = store.stats()
+    with pytest.raises(StoreFull, match="spared") as caught:
+        store.put(windows[12:])
+    assert "forget" in (caught.value.hint or "")
+    after = store.stats()
+    assert (after.num_windows, after.used_bytes) == (before.num_windows, before.used_bytes)
+    store.spare(())
+    store.put(windows[12:])
+    assert_holds(store, windows[12:])
+    store.close()
+
+
+@pytest.mark.spec(31)
+def test_what_is_forgotten_is_gone_and_nothing_else(store: BlockStore) -> None:
+    base = make_chain(3)
+    one, other = make_chain(2, seed=1, base=base), make_chain(2, seed=2, base=base)
+    store.put(sealed(one))
+    store.put(sealed(other))
+    before = store.stats()
+    calls: list[tuple[int, int]] = []
+    gone = sealed(one, [3, 4])
+    unknown = WindowId(b"n" * 32)
+    forgotten = store.forget(
+        [*names(gone), unknown], lambda done, total: calls.append((done, total))
+    )
+    assert forgotten.num_windows == 2
+    assert forgotten.freed_bytes > 0
+    assert calls[-1][0] == calls[-1][1]
+    assert load(store, gone) == [None, None]
+    for window in gone:
+        assert store.get(window.record.window_id) is None
+        assert store.find(window.prefix_key) == []
+        assert not any(map(store.has_block, window.record.blocks))
+    assert_holds(store, sealed(other))
+    assert set(store.windows()) == names(sealed(other))
+    assert store.children(base.tip) == [other.window_ids[3]]
+    after = store.stats()
+    assert (after.num_windows, after.num_blocks) == (5, 10)
+    assert after.used_bytes < before.used_bytes
+    assert store.check().bad == 0
+    store.put(gone)
+    assert_holds(store, sealed(one))
+
+
+@pytest.mark.spec(31)
+def test_blocks_that_another_window_names_are_not_forgotten(store: BlockStore) -> None:
+    window = sealed(make_chain(1))[0]
+    twin = _in_class(window, "native:twin")
+    store.put([window, twin])
+    store.forget([window.record.window_id])
+    assert_holds(store, [twin])
+    assert store.stats().num_blocks == 2
+    store.forget([twin.record.window_id])
+    assert (store.stats().num_windows, store.stats().num_blocks) == (0, 0)
+
+
+def test_what_is_spared_can_be_forgotten(store: BlockStore) -> None:
+    windows = sealed(make_chain(2))
+    store.put(windows)
+    store.spare(names(windows))
+    assert store.forget(names(windows)).num_windows == 2
+    assert list(store.windows()) == []
