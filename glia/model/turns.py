@@ -15,15 +15,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from glia.errors import PromptError
 from glia.model.chat import ChatTemplate, Message
 from glia.model.tokenizer import TextStream, Tokenizer
-
-ANSWER_ROLE = "assistant"
 
 _CONTEXT_TOKENS = 8  # decoders look at so many before the first one that counts
 _STAND_IN = re.compile("\ue000([0-9]+)\ue001")  # what is rendered for one message's content
@@ -99,7 +97,7 @@ def next_prompt(
     said: list[Message] = [*as_messages(tokenizer, log_tokens, log_messages), *new_messages]
     text = template.render(said)
     fresh, places = tokenizer.encode_placed(text)
-    spans = [_tokens_of(places, *chars) for chars in _characters(template, said, text)]
+    spans = _in_order(_tokens_of(places, *chars) for chars in _characters(template, said, text))
     same = _num_same(log_tokens, fresh)
     cut = _end_of_log(tokenizer, log_tokens, fresh, same)
     if cut is None:
@@ -126,8 +124,8 @@ def raw_prompt(
     fresh, places = tokenizer.encode_placed(text, special=not log_tokens)
     keep = end = len(log_tokens)
     placed = []
-    if log_messages and log_messages[-1].end == end and log_tokens[-1] in tokenizer.eos_ids:
-        last = log_messages[-1]
+    last = log_messages[-1] if log_messages else None
+    if last and last.start < last.end == end and log_tokens[-1] in tokenizer.eos_ids:
         keep, end = last.start, _without_end_marks(tokenizer, log_tokens, last)
         placed.append(PlacedMessage(last.role, last.content, keep, end, last.visibility))
     first, behind = _tokens_of(places, 0, len(text))
@@ -264,6 +262,16 @@ def _tokens_of(places: Sequence[Span], start: int, end: int) -> Span:
         return first, first
     behind = bisect_left(places, True, first, key=lambda place: place[0] >= end < place[1])
     return first, behind
+
+
+def _in_order(spans: Iterable[Span]) -> list[Span]:
+    """A token at the edge of two messages belongs to the first of them."""
+    found: list[Span] = []
+    behind = 0
+    for span in spans:
+        start, behind = _moved(span, 0, behind)
+        found.append((start, behind))
+    return found
 
 
 def _moved(span: Span, by: int, at_least: int) -> Span:

@@ -177,6 +177,14 @@ def test_where_a_message_stands(source: str, shown: str, tokenizer: Tokenizer) -
     assert last.content == "  u\n "
 
 
+def test_messages_do_not_share_a_token(tokenizer: Tokenizer) -> None:
+    source = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    first, second = (
+        Talk(ChatTemplate(source, {}), tokenizer).next(("user", "a"), ("user", "bc")).messages
+    )
+    assert (first.start, first.end, second.start, second.end) == (0, 1, 1, 2)
+
+
 def test_a_template_that_looks_at_what_is_said_places_nothing(tokenizer: Tokenizer) -> None:
     source = "{{ raise_exception('no') if messages[0].content != 'x' }}x"
     (message,) = Talk(ChatTemplate(source, {}), tokenizer).next(("user", "x")).messages
