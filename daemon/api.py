@@ -7,6 +7,10 @@ import time
 import trio
 
 from daemon.checking import check_everything
+from daemon.conversation_calls import ConversationCall
+from daemon.conversation_calls import answer as conversation_answer
+from daemon.forget_calls import ForgetCall
+from daemon.forget_calls import answer as forget_answer
 from daemon.link import Deliver
 from daemon.parts import Parts
 from glia.errors import BadRequest
@@ -31,13 +35,18 @@ from glia.local.messages import (
 )
 from glia.local.values import TierValue, WindowValue
 
-ApiCall = Status | Models | AddModel | Chain | Check | Evict | Shutdown
+NodeCall = Status | Models | AddModel | Chain | Check | Evict | Shutdown
+ApiCall = NodeCall | ConversationCall | ForgetCall
 
 _PART_BYTES = 256 * 1024
 
 
 async def answer(parts: Parts, call: ApiCall, post: Deliver) -> Reply:
     """The reply to a call. Raises: GliaError."""
+    if isinstance(call, ConversationCall):
+        return await conversation_answer(parts, call)
+    if isinstance(call, ForgetCall):
+        return await forget_answer(parts, call, post)
     match call:
         case Status():
             return await _status(parts, call)

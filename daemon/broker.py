@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
 import trio
 from msgspec import structs
 
+from daemon.conversations import Conversations
 from daemon.engines import Engine, Engines
 from daemon.link import Deliver, EngineLink
 from daemon.models_registry import KnownModel, ModelsRegistry
+from daemon.runs import Run, Runs
+from daemon.turns import open_turn
+from daemon.uses import Uses
 from glia.errors import BadRequest, Cancelled, QuotaExceeded
+from glia.graph.ids import WindowId
 from glia.graph.manifest import DTYPES
-from glia.local.messages import AddModel, Emitted, Generate, Generated, Progress
+from glia.local.messages import AddModel, Attach, Emitted, Generate, Generated, Progress
 from glia.local.values import ModelValue
 
 _MAX_PROMPT_TOKENS = 2**21  # of all requests together; a token takes 40 bytes while it waits
@@ -41,9 +46,13 @@ class Generation:
         else:
             self._link.cancel(self._run_id)
 
-    async def run(self, engine: Engine, deliver: Deliver) -> Generated:
-        """The engine's answer; ids are the engine's.
+    async def run(
+        self, engine: Engine, deliver: Deliver, accept: Callable[[Attach], None]
+    ) -> Generated:
+        """The engine's answer; ids are the engine's. Nothing is waited for once it is there.
 
+        Args:
+            accept: raises where what attached may not answer.
         Raises: Cancelled (before it ran), EngineDied, what the engine failed with.
         """
         with self._waiting:
@@ -51,18 +60,54 @@ class Generation:
             link = await engine.until_ready(deliver)
         if self._waiting.cancelled_caught:
             raise Cancelled("cancelled before it ran")
+        accept(link.attach)
         self._link = link
         self.begun_s = trio.current_time()
         self._run_id = link.start_run(self.call, deliver)
         return await link.finish_run(self._run_id)
 
 
+class _Clock:
+    """When a request's first token came, and how long all of it took."""
+
+    def __init__(self, generation: Generation) -> None:
+        self._generation = generation
+        self._first_s: float | None = None
+
+    def take(self, event: Progress | Emitted) -> None:
+        if self._first_s is None and isinstance(event, Emitted):
+            self._first_s = trio.current_time()
+
+    def stamp(self, generated: Generated) -> Generated:
+        """The answer with the call's id and times."""
+        now_s, arrival_s = trio.current_time(), self._generation.arrival_s
+        timings = {
+            "load": (self._generation.begun_s - arrival_s) * 1000,
+            **generated.timings_ms,
+            "total": (now_s - arrival_s) * 1000,
+        }
+        ttft_ms = ((self._first_s or now_s) - arrival_s) * 1000
+        call_id = self._generation.call.id
+        return structs.replace(generated, id=call_id, ttft_ms=ttft_ms, timings_ms=timings)
+
+
 class Broker:
     """Brings requests to engines."""
 
-    def __init__(self, registry: ModelsRegistry, engines: Engines, max_waiting: int) -> None:
+    def __init__(
+        self,
+        registry: ModelsRegistry,
+        engines: Engines,
+        conversations: Conversations,
+        runs: Runs,
+        uses: Uses,
+        max_waiting: int,
+    ) -> None:
         self._registry = registry
         self._engines = engines
+        self._conversations = conversations
+        self._runs = runs
+        self._uses = uses
         self._max_waiting = max_waiting
         self._num_tokens = 0
         self._adding: set[str] = set()
@@ -71,34 +116,36 @@ class Broker:
     async def generate(self, generation: Generation, deliver: Deliver) -> Generated:
         """Answer a Generate call; events go to `deliver`.
 
-        Raises: UnknownModel, ManifestError, BadRequest, QuotaExceeded, Cancelled, EngineError,
-            ModelError, PromptError.
+        Raises: UnknownModel, ManifestError, BadRequest, ConversationBusy, UnknownConversation,
+            QuotaExceeded, Cancelled, EngineError, ModelError, PromptError, StoreBroken.
         """
-        with self._weighed(generation.call):
-            return await self._generate(generation, deliver)
-
-    async def _generate(self, generation: Generation, deliver: Deliver) -> Generated:
         call = generation.call
-        engine = await self._engine_for(call)
-        first_s: float | None = None
+        with self._weighed(call), self._runs.running(call) as run:
+            generated = await self._answer(generation, run, deliver)
+            self._runs.answered(run, generated)
+        return generated
 
-        def tell(event: Progress | Emitted) -> None:
-            nonlocal first_s
-            if first_s is None and isinstance(event, Emitted):
-                first_s = trio.current_time()
-            deliver(structs.replace(event, id=call.id))
+    async def _answer(self, generation: Generation, run: Run, deliver: Deliver) -> Generated:
+        """The answer, recorded in its conversation."""
+        call = generation.call
+        async with open_turn(self._conversations, call) as turn:
+            model = await self._model_for(call)
+            dtype = turn.dtype or call.dtype or model.manifest.dtype
+            run.name(turn.name, dtype)
+            engine = await self._engine_for(model, dtype)
+            clock = _Clock(generation)
 
-        with self._counted(engine):
-            generated = await generation.run(engine, tell)
-        now_s = trio.current_time()
-        arrival_s = generation.arrival_s
-        ttft_ms = ((first_s or now_s) - arrival_s) * 1000
-        timings = {
-            "load": (generation.begun_s - arrival_s) * 1000,
-            **generated.timings_ms,
-            "total": (now_s - arrival_s) * 1000,
-        }
-        return structs.replace(generated, id=call.id, ttft_ms=ttft_ms, timings_ms=timings)
+            def tell(event: Progress | Emitted) -> None:
+                clock.take(event)
+                run.take(event)
+                deliver(structs.replace(event, id=call.id))
+
+            with self._counted(engine):
+                generated = await generation.run(engine, tell, turn.accept)
+            generated = await turn.commit(clock.stamp(generated))
+        if generated.tip is not None:
+            self._uses.add(WindowId(generated.tip))
+        return generated
 
     async def add_model(self, call: AddModel, deliver: Deliver) -> ModelValue:
         """Make a model known after loading it once.
@@ -119,12 +166,13 @@ class Broker:
         if model is not None:
             self._registry.remember(model, link.attach)
 
-    async def _engine_for(self, call: Generate) -> Engine:
-        """The engine of a request's model, as its manifest is now."""
+    async def _model_for(self, call: Generate) -> KnownModel:
+        """A request's model, as its manifest is now."""
         if call.model in self._adding:
             raise BadRequest(f"{call.model} is being added", hint="ask again when it is there")
-        model = await trio.to_thread.run_sync(self._registry.get, call.model)
-        dtype = call.dtype or model.manifest.dtype
+        return await trio.to_thread.run_sync(self._registry.get, call.model)
+
+    async def _engine_for(self, model: KnownModel, dtype: str) -> Engine:
         if dtype not in DTYPES:
             raise BadRequest(f"no dtype {dtype[:40]!r}", hint=f"one of: {', '.join(DTYPES)}")
         if self._engines.is_outdated(model):

@@ -17,6 +17,8 @@ import trio
 from daemon.arena import make_arena
 from daemon.broker import Broker
 from daemon.config import Config
+from daemon.conversation_files import ConversationFiles
+from daemon.conversations import Conversations
 from daemon.data_dir import DataDirLock, check_version, prepare
 from daemon.engine_process import ENGINE_PROGRAM, EngineCommand
 from daemon.engines import Engines
@@ -25,8 +27,10 @@ from daemon.memory import Memory
 from daemon.models_registry import ModelsRegistry
 from daemon.parts import Parts
 from daemon.paths import Paths
+from daemon.runs import Runs
 from daemon.server import Server, listen
 from daemon.staging import StagingAreas
+from daemon.uses import Uses
 from glia.local.address import socket_path
 from glia.store.disk import DiskStore
 
@@ -42,9 +46,9 @@ def main(config: Config, program: Sequence[str] = ENGINE_PROGRAM) -> int:
         program: the command that is an engine, up to its flags.
     Raises: UserError, StoreError, ConfigError where it cannot start.
     """
-    with _prepared(config) as (memory, listener):
+    with _prepared(config) as (memory, conversations, listener):
         try:
-            trio.run(run_node, config, tuple(program), memory, listener)
+            trio.run(run_node, config, tuple(program), memory, conversations, listener)
         except BaseException:
             _log.exception("gliad crashed")
             raise
@@ -60,7 +64,7 @@ def gliad_version() -> str:
 
 
 @contextmanager
-def _prepared(config: Config) -> Iterator[tuple[Memory, socket.socket]]:
+def _prepared(config: Config) -> Iterator[tuple[Memory, Conversations, socket.socket]]:
     """Everything that can fail for a reason the user should read, before anything runs."""
     paths = Paths(config.data_dir)
     socket_path(paths.socket)
@@ -76,25 +80,37 @@ def _prepared(config: Config) -> Iterator[tuple[Memory, socket.socket]]:
         stack.callback(arena.close)
         store = DiskStore(paths.store, config.l2.size_bytes, config.l2.segment_bytes)
         stack.callback(store.close)
+        files = ConversationFiles(paths.conversations)
+        conversations = Conversations(files, config.conversations)
         listener = listen(paths.socket)
         stack.callback(paths.socket.unlink, missing_ok=True)
         stack.callback(listener.close)
         _log.info("gliad %s starts at %s", gliad_version(), paths.data_dir)
-        yield Memory(arena, store, config.l1.hot_steps), listener
+        yield Memory(arena, store, config.l1.hot_steps), conversations, listener
         _log.info("gliad ends")
 
 
 async def run_node(
-    config: Config, program: tuple[str, ...], memory: Memory, listener: socket.socket
+    config: Config,
+    program: tuple[str, ...],
+    memory: Memory,
+    conversations: Conversations,
+    listener: socket.socket,
 ) -> None:
     """Serve until told to stop, then write what is dirty."""
     paths = Paths(config.data_dir)
+    counters: Counter[str] = Counter(
+        conversations_cut=conversations.num_cut, conversations_bad=conversations.num_bad
+    )
     async with trio.open_nursery() as background:
         background.start_soon(memory.writer.run)
         background.start_soon(_prefault, memory, config.l1.prefault_bytes)
         async with trio.open_nursery() as serving:
             engines = Engines(EngineCommand(config, paths, program), serving)
             registry = ModelsRegistry(paths, config.models_dir)
+            runs, uses = Runs(counters), Uses(memory)
+            most = config.api.max_waiting
+            serving.start_soon(uses.run)
             parts = Parts(
                 config=config,
                 paths=paths,
@@ -103,8 +119,10 @@ async def run_node(
                 areas=StagingAreas(config.l1.staging_bytes),
                 registry=registry,
                 engines=engines,
-                broker=Broker(registry, engines, config.api.max_waiting),
-                counters=Counter(),
+                broker=Broker(registry, engines, conversations, runs, uses, most),
+                conversations=conversations,
+                runs=runs,
+                counters=counters,
                 stopping=trio.Event(),
             )
             serving.start_soon(Server(parts).run, listener)

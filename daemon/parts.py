@@ -11,10 +11,12 @@ import trio
 
 from daemon.broker import Broker
 from daemon.config import Config
+from daemon.conversations import Conversations
 from daemon.engines import Engines
 from daemon.memory import Memory
 from daemon.models_registry import ModelsRegistry
 from daemon.paths import Paths
+from daemon.runs import Runs
 from daemon.staging import StagingAreas
 
 
@@ -35,6 +37,8 @@ class Parts:
     registry: ModelsRegistry
     engines: Engines
     broker: Broker
+    conversations: Conversations
+    runs: Runs
     counters: Counter[str]
     stopping: trio.Event
     checking: trio.Lock = field(default_factory=trio.Lock)

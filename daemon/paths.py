@@ -44,6 +44,11 @@ class Paths:
         return self.data_dir / "models"
 
     @property
+    def conversations(self) -> Path:
+        """Conversations, a file each."""
+        return self.data_dir / "conversations"
+
+    @property
     def log(self) -> Path:
         """gliad's log; engines write to it through gliad."""
         return self.data_dir / "gliad.log"

@@ -9,11 +9,20 @@ import json
 import sys
 from pathlib import Path
 
-from daemon.config import ApiConfig, Config, EngineConfig, L0Config, L1Config, L2Config
+from daemon.config import (
+    ApiConfig,
+    Config,
+    ConversationsConfig,
+    EngineConfig,
+    L0Config,
+    L1Config,
+    L2Config,
+)
 from daemon.engine_process import ENGINE_PROGRAM
 from daemon.node import main
 from glia.errors import GliaError
 
+_ANY_MEMORY = 2**40  # tests of other things do the same on a machine with little
 ENGINE = (sys.executable, str(Path(__file__).with_name("scripted_engine.py")))
 
 
@@ -24,7 +33,8 @@ def _config(data_dir: Path, models_dir: Path, settings: dict[str, dict[str, floa
         l0=L0Config(**settings.get("l0", {})),
         l1=L1Config(**settings.get("l1", {})),
         l2=L2Config(**settings.get("l2", {})),
-        engine=EngineConfig(**settings.get("engine", {})),
+        engine=EngineConfig(**{"memory_bytes": _ANY_MEMORY, **settings.get("engine", {})}),
+        conversations=ConversationsConfig(**settings.get("conversations", {})),
         api=ApiConfig(**settings.get("api", {})),
     )
 

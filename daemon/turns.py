@@ -1,0 +1,188 @@
+"""A turn of a conversation: checked before it runs, written with its answer.
+
+What runs outside of a named conversation is recorded as an anonymous one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+from msgspec import structs
+
+from daemon.conversations import Conversations, Running
+from glia.errors import BadRequest, GliaError, MalformedParticle, UnknownConversation
+from glia.graph.conversation import Begin, Head, Message, check_spans, make_turn, new_head
+from glia.graph.ids import ModelId, WindowId, short
+from glia.graph.privacy import Visibility, parse_visibility
+from glia.graph.tokens import TOKEN_BYTES, pack_tokens
+from glia.local.messages import Attach, Generate, Generated
+from glia.local.values import MessageValue, TurnValue
+
+_SECOND_US = 1_000_000
+
+
+class OpenTurn:
+    """A request's place in a conversation, while it runs.
+
+    Attributes:
+        name: the conversation's, "" where it is not kept.
+        dtype: what the conversation is computed in, None where it is new.
+    """
+
+    def __init__(
+        self,
+        conversations: Conversations,
+        name: str,
+        call: Generate,
+        base: Head | None,
+        running: Running,
+    ) -> None:
+        self._conversations = conversations
+        self._name = name
+        self._call = call
+        self._base = base
+        self._running = running
+        self._asked = call.turn or TurnValue()
+        self._messages = [_message(value) for value in self._asked.messages]
+        hours = conversations.settings.anonymous_hours
+        self._is_kept = base is not None or bool(self._asked.conversation) or hours > 0
+        self._begin: Begin | None = base.begin if base is not None else None
+
+    @property
+    def name(self) -> str:
+        return self._name if self._is_kept else ""
+
+    @property
+    def dtype(self) -> str | None:
+        return self._base.begin.dtype if self._base is not None else None
+
+    def check(self) -> None:
+        """Whether the turn can be part of its conversation. Raises: BadRequest."""
+        keep, prompt = self._asked.keep, self._call.tokens
+        if keep > len(prompt):
+            raise _other_log(self._name)
+        check_spans(self._messages, keep, len(prompt))
+        base = self._base or new_head(Begin(0, self._name, "", "", ModelId(bytes(32))))
+        turn = make_turn(base.visibility, keep, prompt, self._messages, (), None, 0)
+        try:
+            base.extended(turn)
+        except MalformedParticle as error:
+            raise BadRequest(error.message, hint="begin a new conversation") from error
+
+    def accept(self, attach: Attach) -> None:
+        """Whether this engine may answer. Raises: BadRequest where its model is another."""
+        model_id = ModelId(attach.model_id)
+        begin = self._begin
+        if begin is not None and begin.model_id != model_id:
+            raise BadRequest(
+                f"{self._name} is of model {begin.model} ({short(begin.model_id)}), "
+                f"not of {self._call.model} ({short(model_id)})",
+                hint="begin a new conversation: K/V of one model is nothing to another",
+            )
+        self._running.model_id = model_id
+        if begin is None:
+            dtype = attach.dtype
+            self._begin = Begin(_now_us(), self._name, self._call.model, dtype, model_id)
+
+    async def commit(self, generated: Generated) -> Generated:
+        """Write it with its answer, durably; nobody's going away stops that.
+
+        Where it cannot be written the answer says so, and the conversation is as before.
+        """
+        with trio.CancelScope(shield=True):
+            try:
+                await self._write(generated)
+            except GliaError as error:
+                said = [generated.warning] if generated.warning else []
+                said.append(f"the conversation was not recorded: {error.message}")
+                return structs.replace(generated, warning="; ".join(said))
+        return structs.replace(generated, conversation=self.name)
+
+    async def _write(self, generated: Generated) -> None:
+        if self._begin is None:
+            raise ValueError("accept comes first")
+        head = self._base or new_head(self._begin)
+        if not self._is_kept:  # its windows are to be forgotten, its text is not to be written
+            self._messages = [Message("", None, m.start, m.end) for m in self._messages]
+        turn = make_turn(
+            head.visibility,
+            self._asked.keep,
+            self._call.tokens,
+            self._messages,
+            generated.tokens,
+            WindowId(generated.tip) if generated.tip is not None else None,
+            max(head.used_us, _now_us()),
+        )
+        if self._base is not None:
+            await self._conversations.append(self._name, head.extended(turn), turn)
+        else:
+            records = (self._begin, turn)
+            head.extended(turn)
+            await self._conversations.create(self._name, records, marked=not self._is_kept)
+
+
+@asynccontextmanager
+async def open_turn(conversations: Conversations, call: Generate) -> AsyncIterator[OpenTurn]:
+    """Take a request's place in its conversation.
+
+    Raises: BadRequest (it does not fit the conversation), ConversationBusy,
+        UnknownConversation, StoreBroken.
+    """
+    asked = call.turn or TurnValue()
+    name = asked.conversation or conversations.new_name()
+    exists = name in conversations.names()
+    if exists and asked.create:
+        raise BadRequest(f"there is a conversation {name} already", hint="gliad conversations")
+    if not exists and asked.conversation:
+        if asked.create is False:
+            raise UnknownConversation(
+                f"there is no conversation {name[:80]!r}", hint="gliad conversations"
+            )
+        conversations.check_new(name)
+    running = Running(call.tokens)
+    with conversations.answering(name, running):
+        base = await _base(conversations, name, call) if exists else None
+        if base is None and asked.keep:
+            raise _other_log(name)
+        turn = OpenTurn(conversations, name, call, base, running)
+        turn.check()
+        yield turn
+
+
+async def _base(conversations: Conversations, name: str, call: Generate) -> Head:
+    """The conversation, cut to what the turn keeps. Raises: BadRequest where it differs there."""
+    keep = call.turn.keep if call.turn is not None else 0
+    replay = await conversations.read(name)
+    begin = replay.head.begin
+    if call.dtype is not None and call.dtype != begin.dtype:
+        raise BadRequest(
+            f"{name} is computed in {begin.dtype}, not in {call.dtype}",
+            hint="leave the dtype out, or begin a new conversation",
+        )
+    kept = pack_tokens(call.tokens[:keep])
+    if len(kept) != TOKEN_BYTES * keep or replay.tokens[: len(kept)] != kept:
+        raise _other_log(name)
+    replay.cut(keep)
+    return replay.head
+
+
+def _other_log(name: str) -> BadRequest:
+    return BadRequest(
+        f"{name} does not begin with the tokens that the turn keeps of it",
+        hint="read the conversation again: somebody else went on with it",
+    )
+
+
+def _message(value: MessageValue) -> Message:
+    visibility = parse_visibility(value.visibility)
+    if visibility is None:
+        words = ", ".join(label.word for label in Visibility)
+        raise BadRequest(f"no visibility {value.visibility!r}", hint=f"one of: {words}")
+    return Message(value.role, value.content, value.start, value.end, visibility)
+
+
+def _now_us() -> int:
+    return int(time.time() * _SECOND_US)

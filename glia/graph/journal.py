@@ -1,0 +1,258 @@
+"""A conversation as the bytes of its file: framed records, each checked over all before it.
+
+See spec/8-conversation.md. Pure; a torn or changed tail ends the reading, and is no error.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from blake3 import blake3
+
+from glia.errors import MalformedParticle, StoreVersion
+from glia.graph.conversation import (
+    MAX_CONTENT_BYTES,
+    Begin,
+    Message,
+    Origin,
+    Record,
+    Replay,
+    Turn,
+    is_name,
+)
+from glia.graph.ids import ID_BYTES, ModelId, WindowId
+from glia.graph.privacy import Visibility
+from glia.graph.tokens import TOKEN_BYTES, pack_tokens, unpack_tokens
+
+VERSION = 1
+MAX_FILE_BYTES = 64 * 2**20
+MAX_RECORD_BYTES = 32 * 2**20
+CHECK_BYTES = 16
+HEAD_BYTES = 8
+
+_MAGIC = b"GCNV"
+_HEAD = struct.Struct("<4sHH")
+_FRAME = struct.Struct("<IHH")
+_FRAME_BYTES = _FRAME.size + CHECK_BYTES
+_BEGIN = struct.Struct("<Q")
+_ORIGIN = struct.Struct("<I")
+_TURN = struct.Struct("<QIIIBBH")
+_MESSAGE = struct.Struct("<IIBBH")
+_SHORT = struct.Struct("<H")
+_LONG = struct.Struct("<I")
+_MAX_TEXT_BYTES = 1024  # of a name, a model, a role
+_KINDS = {1: Begin, 2: Origin, 3: Turn}
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A file read: what its whole records amount to, and where the next one goes.
+
+    Attributes:
+        size_bytes: up to the end of the last whole record.
+        check: that of the last whole record.
+    """
+
+    replay: Replay
+    size_bytes: int
+    check: bytes
+
+
+def begin_file(records: Sequence[Record]) -> tuple[bytes, bytes]:
+    """The bytes of a new file, and its last check."""
+    head = _HEAD.pack(_MAGIC, VERSION, 0)
+    parts, check = [head], _check(b"", head)
+    for record in records:
+        data, check = encode_record(record, check)
+        parts.append(data)
+    return b"".join(parts), check
+
+
+def encode_record(record: Record, before: bytes) -> tuple[bytes, bytes]:
+    """A framed record and its check. Args: before: the check of the record before it."""
+    body = _encode(record)
+    (kind,) = (number for number, cls in _KINDS.items() if isinstance(record, cls))
+    frame = _FRAME.pack(len(body), kind, 0)
+    check = _check(before, frame, body)
+    return frame + check + body, check
+
+
+def read_journal(data: bytes) -> Journal:
+    """A file's records, up to the first that is not whole.
+
+    Raises:
+        MalformedParticle: its begin is damaged, or a whole record is none of this version.
+        StoreVersion: a newer version wrote it.
+    """
+    magic, version, zero = _HEAD.unpack_from(data.ljust(HEAD_BYTES, b"\0"))
+    check = _check(b"", data[:HEAD_BYTES])
+    frames = _frames(data, check)
+    first = next(frames, None)
+    if first is None or magic != _MAGIC or zero:
+        raise MalformedParticle("the begin of a conversation is damaged")
+    if version > VERSION:
+        raise StoreVersion(
+            f"a conversation of format version {version}, this gliad knows {VERSION}",
+            hint="use a newer gliad",
+        )
+    begin = _decode(first.kind, first.body)
+    if version != VERSION or not isinstance(begin, Begin):
+        raise MalformedParticle("a conversation's first record is no begin")
+    replay, at = Replay(begin), first
+    for frame in frames:
+        record = _decode(frame.kind, frame.body)
+        if isinstance(record, Turn):
+            replay.apply(record)
+        elif isinstance(record, Origin) and at is first:
+            replay = Replay(begin, record)
+        else:
+            raise MalformedParticle("a conversation's record is out of its place")
+        at = frame
+    return Journal(replay, at.end, at.check)
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    kind: int
+    body: bytes
+    check: bytes
+    end: int
+
+
+def _frames(data: bytes, check: bytes) -> Iterator[_Frame]:
+    """Whole frames; the first that is not ends it."""
+    at = HEAD_BYTES
+    while at + _FRAME_BYTES <= len(data):
+        length, kind, zero = _FRAME.unpack_from(data, at)
+        body_at = at + _FRAME_BYTES
+        end = body_at + length
+        if length > MAX_RECORD_BYTES or end > len(data) or zero:
+            return
+        body = data[body_at:end]
+        said = data[at + _FRAME.size : body_at]
+        check = _check(check, data[at : at + _FRAME.size], body)
+        if said != check:
+            return
+        yield _Frame(kind, body, check, end)
+        at = end
+
+
+def _check(*parts: bytes) -> bytes:
+    return blake3(b"".join(parts)).digest(length=CHECK_BYTES)
+
+
+def _encode(record: Record) -> bytes:
+    match record:
+        case Begin():
+            fixed = _BEGIN.pack(record.created_us) + record.model_id
+            return fixed + _text(record.name) + _text(record.model) + _text(record.dtype)
+        case Origin():
+            return _ORIGIN.pack(record.num_tokens) + _text(record.name)
+        case Turn():
+            fixed = _TURN.pack(
+                record.used_us,
+                record.keep,
+                len(record.tokens),
+                len(record.messages),
+                record.tip is not None,
+                0,
+                0,
+            )
+            tip = record.tip or bytes(ID_BYTES)
+            messages = b"".join(map(_encode_message, record.messages))
+            return fixed + tip + pack_tokens(record.tokens) + messages
+
+
+def _encode_message(message: Message) -> bytes:
+    has_content = message.content is not None
+    fixed = _MESSAGE.pack(message.start, message.end, message.visibility, has_content, 0)
+    content = (message.content or "").encode()
+    return fixed + _text(message.role) + (_LONG.pack(len(content)) + content) * has_content
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return _SHORT.pack(len(data)) + data
+
+
+class _Fields:
+    """Reads one body from front to back; what does not fit is MalformedParticle."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._at = 0
+
+    def take(self, num_bytes: int) -> bytes:
+        self._at += num_bytes
+        if self._at > len(self._body):
+            raise MalformedParticle("a conversation's record is too short")
+        return self._body[self._at - num_bytes : self._at]
+
+    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
+        return layout.unpack(self.take(layout.size))
+
+    def text(self, length: struct.Struct, most: int) -> str:
+        (num_bytes,) = self.unpack(length)
+        if num_bytes > most:
+            raise MalformedParticle("a text in a conversation's record is too long")
+        try:
+            return self.take(num_bytes).decode()
+        except UnicodeDecodeError as error:
+            raise MalformedParticle("a text in a conversation's record is not UTF-8") from error
+
+    def end(self) -> None:
+        if self._at != len(self._body):
+            raise MalformedParticle("a conversation's record is too long")
+
+
+def _decode(kind: int, body: bytes) -> Record:
+    """Strict: encoding again gives the input."""
+    fields = _Fields(body)
+    record: Record
+    if kind == 1:
+        record = _decode_begin(fields)
+    elif kind == 2:
+        (num_tokens,) = fields.unpack(_ORIGIN)
+        record = Origin(_name(fields), num_tokens)
+    elif kind == 3:
+        record = _decode_turn(fields)
+    else:
+        raise MalformedParticle(f"a conversation has no records of kind {kind}")
+    fields.end()
+    return record
+
+
+def _name(fields: _Fields) -> str:
+    name = fields.text(_SHORT, _MAX_TEXT_BYTES)
+    if not is_name(name):
+        raise MalformedParticle("a conversation's record has a name that cannot be")
+    return name
+
+
+def _decode_begin(fields: _Fields) -> Begin:
+    (created_us,) = fields.unpack(_BEGIN)
+    model_id = ModelId(fields.take(ID_BYTES))
+    name = _name(fields)
+    model, dtype = (fields.text(_SHORT, _MAX_TEXT_BYTES) for _ in range(2))
+    return Begin(created_us, name, model, dtype, model_id)
+
+
+def _decode_turn(fields: _Fields) -> Turn:
+    used_us, keep, num_tokens, num_messages, has_tip, zero, zeros = fields.unpack(_TURN)
+    tip = fields.take(ID_BYTES)
+    if has_tip > 1 or zero or zeros or (not has_tip and any(tip)):
+        raise MalformedParticle("a turn's fields are out of range")
+    tokens = unpack_tokens(fields.take(TOKEN_BYTES * num_tokens))
+    messages = tuple(_decode_message(fields) for _ in range(num_messages))
+    return Turn(used_us, keep, tokens, messages, WindowId(tip) if has_tip else None)
+
+
+def _decode_message(fields: _Fields) -> Message:
+    start, end, label, has_content, zero = fields.unpack(_MESSAGE)
+    if label not in tuple(Visibility) or has_content > 1 or zero:
+        raise MalformedParticle("a message's fields are out of range")
+    role = fields.text(_SHORT, _MAX_TEXT_BYTES)
+    content = fields.text(_LONG, MAX_CONTENT_BYTES) if has_content else None
+    return Message(role, content, start, end, Visibility(label))
