@@ -57,6 +57,7 @@ class EngineConfig:
     max_running: int = 4
     prefill_tokens: int = 1024  # per step
     start_timeout_s: float = 300.0
+    stall_timeout_s: float = 600.0
     max_restarts: int = 3
     idle_unload_s: float = 1800.0  # 0: never
     memory_bytes: int = 0  # of all engines together; 0: three quarters of the machine's
@@ -212,6 +213,7 @@ _SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
             "max_running": ("max_running", _count(1, 256)),
             "prefill_tokens": ("prefill_tokens", _count(16, 2**20)),
             "start_timeout_s": ("start_timeout_s", _span(1.0, 86400.0)),
+            "stall_timeout_s": ("stall_timeout_s", _span(1.0, 86400.0)),
             "max_restarts": ("max_restarts", _count(0, 1000)),
             "idle_unload_s": ("idle_unload_s", _span(0.0, 1e9)),
             "memory": ("memory_bytes", _size(0)),

@@ -56,6 +56,7 @@ class EngineLink:
         attach: what it attached with.
         pid: its process, as the kernel says.
         ready: set once it can run.
+        memory_bytes: what it had of its own when it got ready; 0 if it did not say.
     """
 
     def __init__(self, wire: Wire, attach: Attach, pid: int) -> None:
@@ -64,8 +65,14 @@ class EngineLink:
         self.ready = trio.Event()
         self.closed = trio.Event()
         self.l0 = TierValue()
+        self.memory_bytes = 0
         self.num_running = 0
         self.num_waiting = 0
+        self._heard_s = trio.current_time()
+        self._died: GliaError = EngineDied(
+            f"the engine of {attach.serves or 'a guest'} ended while it was asked",
+            hint="ask again: gliad starts it anew",
+        )
         self._wire = wire
         self._next_id = 1
         self._calls: dict[int, _Outgoing] = {}
@@ -119,6 +126,7 @@ class EngineLink:
         """Take in what the engine said. Raises: RemoteProtocolError."""
         if isinstance(message, Ready):
             self.l0 = TierValue(cap_bytes=message.l0_cap_bytes)
+            self.memory_bytes = message.memory_bytes
             self.ready.set()
         elif isinstance(message, EngineStats):
             self.l0 = message.l0
@@ -130,8 +138,18 @@ class EngineLink:
         else:
             self._on_reply(message)
 
-    def close(self) -> None:
-        """The connection ended."""
+    @property
+    def silent_s(self) -> float:
+        """How long it has been asked something and said nothing at all."""
+        return trio.current_time() - self._heard_s if self._calls else 0.0
+
+    def heard(self) -> None:
+        """It said something, whatever it was."""
+        self._heard_s = trio.current_time()
+
+    def close(self, why: GliaError | None = None) -> None:
+        """The connection ended, or is to be taken for ended. Idempotent."""
+        self._died = why or self._died
         self.closed.set()
         for outgoing in self._calls.values():
             outgoing.done.set()
@@ -146,7 +164,7 @@ class EngineLink:
 
     def _start(self, call: Call, deliver: Deliver) -> int:
         if self.closed.is_set():
-            raise self._died()
+            raise self._died
         try:
             self._wire.post(call)
         except QuotaExceeded as error:
@@ -154,6 +172,8 @@ class EngineLink:
                 f"the engine of {self.attach.serves} is behind with what it was asked",
                 hint="ask again later",
             ) from error
+        if not self._calls:
+            self.heard()  # it had nothing to say until now
         self._calls[call.id] = _Outgoing(deliver)
         return call.id
 
@@ -168,14 +188,8 @@ class EngineLink:
         finally:
             del self._calls[call_id]
         if outgoing.reply is None:
-            raise self._died()
+            raise self._died
         if isinstance(outgoing.reply, Failed):
             failed = outgoing.reply
             raise error_from_code(failed.code, failed.message, failed.hint)
         return outgoing.reply
-
-    def _died(self) -> GliaError:
-        return EngineDied(
-            f"the engine of {self.attach.serves or 'a guest'} ended while it was asked",
-            hint="ask again: gliad starts it anew",
-        )

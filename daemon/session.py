@@ -103,6 +103,8 @@ class Session:
                 self._parts.engines.detach(self._link)
 
     async def _take(self, message: ClientMessage, nursery: trio.Nursery) -> None:
+        if self._link is not None:
+            self._link.heard()
         if isinstance(message, _MEMORY_CALLS):
             await self._queue.put(message)
         elif isinstance(message, _FROM_ENGINE):
@@ -195,8 +197,9 @@ class Session:
         if self._link is not None and (self._link.ready.is_set() or message.id):
             self._link.on_message(message)
             if isinstance(message, Ready):
-                self._parts.engines.ready(self._link)
-                self._parts.broker.loaded(self._link)
+                engine = self._parts.engines.ready(self._link)
+                if engine is not None:
+                    self._parts.broker.loaded(engine, self._link)
         elif isinstance(message, Progress):
             self._parts.engines.progress(self._peer.pid, message)
         else:

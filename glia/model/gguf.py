@@ -57,10 +57,12 @@ class GgufHeader:
     Attributes:
         values: its scalar keys, and strings up to 4 KiB.
         num_tensors: how many tensors it has, all of them inside the file.
+        num_weights: their elements together.
     """
 
     values: dict[str, Value]
     num_tensors: int
+    num_weights: int
 
     @property
     def model_type(self) -> str:
@@ -149,14 +151,14 @@ def _header(walk: _Walk) -> GgufHeader:
     if num_keys > _MAX_KEYS or not 1 <= num_tensors <= _MAX_TENSORS:
         raise walk.bad(f"{num_keys:,} keys and {num_tensors:,} tensors cannot be")
     values = dict(_values(walk, num_keys))
-    ends = [_tensor_end(walk) for _ in range(num_tensors)]
+    ends, sizes = zip(*(_tensor(walk) for _ in range(num_tensors)), strict=True)
     alignment = values.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment not in {2**n for n in range(3, 17)}:
         raise walk.bad(f"alignment {alignment!r} cannot be")
     start = -(-walk.position // alignment) * alignment
     if start + max(ends) > walk.size:
         raise walk.bad(f"truncated: {walk.size:,} of {start + max(ends):,} bytes")
-    return GgufHeader(values, num_tensors)
+    return GgufHeader(values, num_tensors, sum(sizes))
 
 
 def _values(walk: _Walk, num_keys: int) -> Iterator[tuple[str, Value]]:
@@ -196,8 +198,8 @@ def _skip_array(walk: _Walk) -> None:
         raise walk.bad(f"an array of the unknown type {kind}")
 
 
-def _tensor_end(walk: _Walk) -> int:
-    """Where a tensor ends, counted from the start of the tensors' bytes."""
+def _tensor(walk: _Walk) -> tuple[int, int]:
+    """Where a tensor ends, counted from the start of the tensors' bytes, and its elements."""
     name = walk.text(_MAX_NAME_BYTES)
     num_dims = walk.u32()
     if num_dims > _MAX_DIMS:
@@ -207,4 +209,4 @@ def _tensor_end(walk: _Walk) -> int:
     if kind not in _TENSOR_TYPES:
         raise walk.bad(f"tensor {name!r} has the unknown type {kind}")
     per_block, block_bytes = _TENSOR_TYPES[kind]
-    return offset + -(-prod(dims) // per_block) * block_bytes
+    return offset + -(-prod(dims) // per_block) * block_bytes, prod(dims)

@@ -51,7 +51,11 @@ def test_a_request_starts_an_engine_and_is_answered(node: RunningNode) -> None:
     *events, generated = client.generate("echo", tokens, max_tokens=4)
     assert isinstance(generated, m.Generated)
     loading = [e for e in events if isinstance(e, m.Progress)]
-    assert [(e.what, e.done) for e in loading] == [("loading", 1), ("prefill", 0)]
+    assert [(e.what, e.done) for e in loading] == [
+        ("starting", 0),
+        ("loading", 1),
+        ("prefill", 0),
+    ]
     emitted = [t for e in events if isinstance(e, m.Emitted) for t in e.tokens]
     assert emitted == generated.tokens == [token + 1 for token in tokens[:4]]
     assert generated.usage.prompt_tokens == 40
@@ -201,7 +205,7 @@ def test_adding_a_model_loads_it_once(node: RunningNode) -> None:
     added = client.add_model(
         "echo2", manifest, on_progress=lambda what, _done, _total: told.append(what)
     )
-    assert told == ["loading"]
+    assert told == ["starting", "loading"]
     assert (added.name, added.model_id, added.files_dir) == ("echo2", MODEL.hex(), "/nowhere")
     assert (added.dtype, added.kv_quant_scheme, added.context_tokens) == ("float32", "f32", 4096)
     assert generate(client, "echo2", [1]).tokens == [2]

@@ -41,7 +41,7 @@ def test_every_documented_key_takes_effect(tmp_path: Path) -> None:
         "l1": 'size = "1.5GiB"\nhot_steps = 1\nstaging_size = "3MiB"\nprefault_size = "0B"',
         "l2": 'size = "1TiB"\nsegment_size = "2MiB"',
         "engine": "num_threads = 3\nmax_running = 1\nprefill_tokens = 32\n"
-        "start_timeout_s = 9\nmax_restarts = 0\nidle_unload_s = 5\n"
+        "start_timeout_s = 9\nstall_timeout_s = 9\nmax_restarts = 0\nidle_unload_s = 5\n"
         'memory = "3GiB"\npreload = ["a", "b"]',
         "api": "handshake_timeout_s = 0.5\nmax_clients = 2\nmax_waiting = 1",
         "log": 'level = "debug"\nmax_size = "64 KiB"\nnum_files = 1',
