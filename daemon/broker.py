@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -10,19 +11,21 @@ import trio
 from msgspec import structs
 
 from daemon.conversations import Conversations
-from daemon.engines import Engine, Engines
+from daemon.engine import Engine
+from daemon.engines import Engines
 from daemon.link import Deliver, EngineLink
 from daemon.models_registry import KnownModel, ModelsRegistry
 from daemon.runs import Run, Runs
 from daemon.turns import open_turn
 from daemon.uses import Uses
-from glia.errors import BadRequest, Cancelled, QuotaExceeded
+from glia.errors import BadRequest, Cancelled, GliaError, QuotaExceeded
 from glia.graph.ids import WindowId
 from glia.graph.manifest import DTYPES
 from glia.local.messages import AddModel, Attach, Emitted, Generate, Generated, Progress
 from glia.local.values import ModelValue
 
 _MAX_PROMPT_TOKENS = 2**21  # of all requests together; a token takes 40 bytes while it waits
+_log = logging.getLogger("gliad.broker")
 
 
 class Generation:
@@ -111,7 +114,6 @@ class Broker:
         self._max_waiting = max_waiting
         self._num_tokens = 0
         self._adding: set[str] = set()
-        self._loading: dict[str, KnownModel] = {}
 
     async def generate(self, generation: Generation, deliver: Deliver) -> Generated:
         """Answer a Generate call; events go to `deliver`.
@@ -160,11 +162,23 @@ class Broker:
         finally:
             self._adding.discard(call.name)
 
-    def loaded(self, link: EngineLink) -> None:
+    def loaded(self, engine: Engine, link: EngineLink) -> None:
         """An engine has loaded its model: remember what it said of it."""
-        model = self._loading.pop(link.attach.serves, None)
-        if model is not None:
-            self._registry.remember(model, link.attach)
+        if engine.known is not None:
+            self._registry.remember(engine.known, link.attach)
+
+    def preload(self, names: Iterable[str]) -> None:
+        """Start the engines of these models, each in its manifest's dtype, if they can be had."""
+        found: list[tuple[KnownModel, str]] = []
+        for name in names:
+            try:
+                model = self._registry.get(name)
+            except GliaError as error:
+                _log.warning("%s is not preloaded: %s", name, error)
+                self._engines.fail(name, error)
+            else:
+                found.append((model, model.manifest.dtype))
+        self._engines.preload(found)
 
     async def _model_for(self, call: Generate) -> KnownModel:
         """A request's model, as its manifest is now."""
@@ -177,28 +191,23 @@ class Broker:
             raise BadRequest(f"no dtype {dtype[:40]!r}", hint=f"one of: {', '.join(DTYPES)}")
         if self._engines.is_outdated(model):
             await self._engines.end(model.name)
-        return self._demand(model, dtype)
+        return self._engines.demand(model, dtype)
 
     async def _add_model(self, call: AddModel, deliver: Deliver) -> ModelValue:
         stage = partial(self._registry.stage, call.name, call.manifest, replace=call.replace)
         staged = await trio.to_thread.run_sync(stage)
         try:
             await self._engines.end(call.name)
-            engine = self._demand(staged, staged.manifest.dtype)
-            await engine.until_ready(lambda e: deliver(structs.replace(e, id=call.id)))
+            engine = self._engines.demand(staged, staged.manifest.dtype)
+            with engine.in_use():
+                await engine.until_ready(lambda e: deliver(structs.replace(e, id=call.id)))
         except BaseException:
             with trio.CancelScope(shield=True):  # else it would answer for the name
                 await self._engines.end(call.name)
             self._registry.discard(staged)
             raise
-        engine.renamed = self._registry.commit(staged)
+        engine.known = self._registry.commit(staged)
         return await trio.to_thread.run_sync(self._registry.value, call.name)
-
-    def _demand(self, model: KnownModel, dtype: str) -> Engine:
-        engine = self._engines.demand(model, dtype)
-        if engine.ready_link is None:
-            self._loading[model.name] = model
-        return engine
 
     @contextmanager
     def _weighed(self, call: Generate) -> Iterator[None]:
@@ -219,8 +228,5 @@ class Broker:
                 f"{engine.num_calls} requests wait for {engine.model} already",
                 hint="ask again later, or raise api.max_waiting in glia.toml",
             )
-        engine.num_calls += 1
-        try:
+        with engine.in_use():
             yield
-        finally:
-            engine.num_calls -= 1

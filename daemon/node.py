@@ -20,9 +20,13 @@ from daemon.config import Config
 from daemon.conversation_files import ConversationFiles
 from daemon.conversations import Conversations
 from daemon.data_dir import DataDirLock, check_version, prepare
+from daemon.engine_life import process_of
+from daemon.engine_memory import EngineMemory
+from daemon.engine_need import Needs
 from daemon.engine_process import ENGINE_PROGRAM, EngineCommand
 from daemon.engines import Engines
 from daemon.logs import close_log, open_log
+from daemon.machine import memory_bytes
 from daemon.memory import Memory
 from daemon.models_registry import ModelsRegistry
 from daemon.parts import Parts
@@ -35,6 +39,7 @@ from glia.local.address import socket_path
 from glia.store.disk import DiskStore
 
 _FLUSH_S = 2.0  # of the 5 s that ending may take
+_PATIENCE_S = 10.0  # engines in the way of another model take new requests no longer
 _MAX_FILES = 65536
 _log = logging.getLogger("gliad")
 
@@ -106,7 +111,7 @@ async def run_node(
         background.start_soon(memory.writer.run)
         background.start_soon(_prefault, memory, config.l1.prefault_bytes)
         async with trio.open_nursery() as serving:
-            engines = Engines(EngineCommand(config, paths, program), serving)
+            engines = _engines(config, program, serving)
             registry = ModelsRegistry(paths, config.models_dir)
             runs, uses = Runs(counters), Uses(memory)
             most = config.api.max_waiting
@@ -125,6 +130,7 @@ async def run_node(
                 counters=counters,
                 stopping=trio.Event(),
             )
+            parts.broker.preload(config.engine.preload)
             serving.start_soon(Server(parts).run, listener)
             serving.start_soon(_stop_on_signal, parts.stopping)
             await parts.stopping.wait()
@@ -135,6 +141,17 @@ async def run_node(
         if flushing.cancelled_caught or memory.table.dirty_bytes:
             _log.warning("%d bytes were not written to disk", memory.table.dirty_bytes)
         background.cancel_scope.cancel()
+
+
+def _engines(config: Config, program: tuple[str, ...], nursery: trio.Nursery) -> Engines:
+    budget_bytes = config.engine.memory_bytes or memory_bytes() * 3 // 4
+    return Engines(
+        config.engine,
+        process_of(EngineCommand(config, Paths(config.data_dir), program)),
+        Needs(config),
+        EngineMemory(budget_bytes, _PATIENCE_S),
+        nursery,
+    )
 
 
 async def _stop_on_signal(stopping: trio.Event) -> None:
