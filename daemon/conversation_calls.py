@@ -31,9 +31,8 @@ async def answer(parts: Parts, call: ConversationCall) -> Reply:
     """The reply to a call. Raises: GliaError."""
     match call:
         case Conversations():
-            values = parts.conversations.values()
-            part = values[call.start : call.start + _PART_CONVERSATIONS]
-            return ConversationsReply(call.id, part, len(values))
+            values = parts.conversations.values(call.start, _PART_CONVERSATIONS)
+            return ConversationsReply(call.id, values, len(parts.conversations))
         case ReadConversation():
             return await _read(parts, call)
         case Fork():

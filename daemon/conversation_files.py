@@ -14,12 +14,14 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from glia.errors import (
+    GliaError,
     MalformedParticle,
     QuotaExceeded,
     StoreBroken,
@@ -82,9 +84,11 @@ class ConversationFiles:
         found: dict[str, dict[str, Kept]] = {LIVE: {}, MARKED: {}}
         num_cut = num_bad = 0
         for path in entries:
-            if path.suffix == PARTIAL:
+            if not (is_name(path.stem) and stat.S_ISREG(path.lstat().st_mode)):
+                _log.warning("%s is no conversation", path)
+            elif path.suffix == PARTIAL:
                 self._erase(path)
-            elif path.suffix in found and is_name(path.stem):
+            elif path.suffix in found:
                 kept, was_cut = self._open_one(path)
                 num_cut += was_cut
                 num_bad += kept is None
@@ -96,15 +100,16 @@ class ConversationFiles:
         """Make a file of these records, whole or not at all. Raises: StoreFull, StoreBroken."""
         data, check = begin_file(records)
         self._make_directory()
-        partial = self._path(name, PARTIAL)
+        partial, path = self._path(name, PARTIAL), self._path(name, suffix)
         try:
             with _telling(partial), _opened(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
                 _write(fd, data, 0)
                 os.fsync(fd)
-                os.rename(partial, self._path(name, suffix))
+                os.rename(partial, path)
                 self._sync()
-        except BaseException:
+        except GliaError:
             partial.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             raise
         return Kept(read_journal(data).replay.head, len(data), check)
 

@@ -16,13 +16,15 @@ import trio
 
 from daemon.config import ConversationsConfig
 from daemon.conversation_files import LIVE, MARKED, ConversationFiles, Kept
-from glia.errors import BadRequest, ConversationBusy, UnknownConversation
+from glia.errors import BadRequest, ConversationBusy, QuotaExceeded, UnknownConversation
 from glia.graph.conversation import Head, Record, Replay, Turn, is_anonymous, is_name
 from glia.graph.ids import ModelId, WindowId
+from glia.graph.tokens import unpack_tokens
 from glia.local.values import ConversationValue
 
 _SECOND_US = 1_000_000
 _HOUR_S = 3600.0
+_MAX_CONVERSATIONS = 2**20
 _MAX_ANONYMOUS_BYTES = 2**30  # of their files together
 
 
@@ -83,10 +85,18 @@ class Conversations:
         """What is known of one, marked ones included. Raises: UnknownConversation."""
         return self._kept(name).head
 
-    def values(self) -> list[ConversationValue]:
-        """All that are not being forgotten, last used first."""
+    def __contains__(self, name: object) -> bool:
+        """Whether there is one of that name that is not being forgotten."""
+        return name in self._live
+
+    def __len__(self) -> int:
+        """How many are not being forgotten."""
+        return len(self._live)
+
+    def values(self, start: int, most: int) -> list[ConversationValue]:
+        """A part of all that are not being forgotten, last used first."""
         names = sorted(self._live, key=lambda name: self._live[name].head.used_us, reverse=True)
-        return [self.value(name) for name in names]
+        return [self.value(name) for name in names[start : start + most]]
 
     def value(self, name: str) -> ConversationValue:
         """One as it is listed. Raises: UnknownConversation."""
@@ -137,6 +147,11 @@ class Conversations:
             )
         if name in self._live:
             raise BadRequest(f"there is a conversation {name} already", hint="gliad conversations")
+        if len(self._live) >= _MAX_CONVERSATIONS:
+            raise QuotaExceeded(
+                f"there are {len(self._live):,} conversations, no more can be",
+                hint="gliad forget NAME",
+            )
         self._check_idle(name)
 
     @contextmanager
@@ -210,6 +225,10 @@ class Conversations:
         self._kept(name)
         with self._occupied(name, "is being forgotten", marked=False):
             yield
+
+    async def tokens_of(self, name: str) -> tuple[int, ...]:
+        """Its log as it is now. Raises: UnknownConversation, StoreBroken."""
+        return unpack_tokens(bytes((await self.read(name)).tokens))
 
     def tips_of(self, name: str) -> tuple[WindowId, ...]:
         """Every tip it ever had, oldest first. Raises: UnknownConversation."""

@@ -133,7 +133,7 @@ async def open_turn(conversations: Conversations, call: Generate) -> AsyncIterat
     """
     asked = call.turn or TurnValue()
     name = asked.conversation or conversations.new_name()
-    exists = name in conversations.names()
+    exists = name in conversations
     if exists and asked.create:
         raise BadRequest(f"there is a conversation {name} already", hint="gliad conversations")
     if not exists and asked.conversation:
