@@ -31,6 +31,7 @@ from glia.local.connection import Connection, dial
 FromGliad = m.Run | m.CancelRun | m.EvictL0 | m.ForgetL0
 OnProgress = Callable[[str, int, int], None]  # (what, done, total)
 _HANDSHAKE_S = 10.0
+_CANCEL_POLL_S = 0.1
 
 R = TypeVar("R", bound=m.Reply)
 
@@ -151,6 +152,7 @@ class Client:
         stop: Sequence[str] = (),
         ignore_eos: bool = False,
         turn: values.TurnValue | None = None,
+        is_cancelled: Callable[[], bool] | None = None,
     ) -> Iterator[m.Progress | m.Emitted | m.Generated]:
         """Continue a prompt: Progress and Emitted events, at last the Generated reply.
 
@@ -158,6 +160,8 @@ class Client:
 
         Args:
             turn: the conversation that this belongs to; None records an anonymous one.
+            is_cancelled: asked several times a second. Once it says so the request is
+                cancelled, and the reply has what there was of the answer.
         Raises: UnknownModel, PromptError, PoolExhausted, EngineDied, EngineFailed, Cancelled,
             UnknownConversation, ConversationBusy, BadRequest (`keep` is not the log's).
         """
@@ -173,7 +177,7 @@ class Client:
             ignore_eos=ignore_eos,
             turn=turn,
         )
-        return self._generation(call)
+        return self._generation(call, is_cancelled or (lambda: False))
 
     def conversations(self) -> list[values.ConversationValue]:
         """All conversations, last used first."""
@@ -401,12 +405,20 @@ class Client:
             if on_progress is not None:
                 on_progress(message.what, message.done, message.total)
 
-    def _generation(self, call: m.Generate) -> Iterator[m.Progress | m.Emitted | m.Generated]:
+    def _generation(
+        self, call: m.Generate, is_cancelled: Callable[[], bool]
+    ) -> Iterator[m.Progress | m.Emitted | m.Generated]:
         self._connection.call(call)
-        ended = False
+        ended = cancelled = False
         try:
             while not ended:
-                message = self._take_generated(call.id)
+                if not cancelled and is_cancelled():
+                    cancelled = True
+                    self._connection.call_unanswered(m.Cancel(self._id(), call.id))
+                try:
+                    message = self._take_generated(call.id, _CANCEL_POLL_S)
+                except TimeoutError:
+                    continue
                 ended = isinstance(message, m.Generated)
                 yield message
         except GeneratorExit:
@@ -416,8 +428,10 @@ class Client:
                     self._connection.call_unanswered(m.Cancel(self._id(), call.id))
             raise
 
-    def _take_generated(self, call_id: int) -> m.Progress | m.Emitted | m.Generated:
-        message = self._connection.take(call_id)
+    def _take_generated(
+        self, call_id: int, timeout_s: float
+    ) -> m.Progress | m.Emitted | m.Generated:
+        message = self._connection.take(call_id, timeout_s)
         if not isinstance(message, m.Progress | m.Emitted | m.Generated):
             raise RemoteProtocolError(f"a {type(message).__name__} answers nothing here")
         return message

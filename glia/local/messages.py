@@ -110,6 +110,7 @@ class StatusReply(Reply, frozen=True):
     tiers: dict[str, TierValue]
     engines: list[EngineValue]
     counters: dict[str, int]
+    http: str | None = None  # where the HTTP door is, http://HOST:PORT
 
 
 class Models(Call, frozen=True):
@@ -303,10 +304,14 @@ class Explain(Call, frozen=True):
 
 
 class ExplainReply(Reply, frozen=True):
-    """`num_matched` leading tokens are known here as whole windows; then why not more."""
+    """`num_matched` leading tokens are known here as whole windows; then why not more.
+
+    tip: the last of these windows, None where there is none.
+    """
 
     num_matched: int
     reasons: list[ReasonValue]
+    tip: Name | None = None
 
 
 class Shutdown(Call, frozen=True):
