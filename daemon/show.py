@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -44,12 +45,20 @@ _HINTS: dict[type[BaseException], str] = {
 }
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_SPANS_S = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_PLAIN_LINE_S = 5.0
 
 
 def as_json(value: Any) -> None:
     """One JSON value and a line end, to stdout. Bytes in it are written as hex."""
     line = msgspec.json.encode(to_json(value))
     _out(msgspec.json.format(line, indent=2).decode() + "\n")
+
+
+def json_line(value: Any) -> None:
+    """One JSON value on a line of its own, to stdout, at once: for what comes one by one."""
+    _out(msgspec.json.encode(to_json(value)).decode() + "\n")
+    flush()
 
 
 def to_json(value: Any) -> Any:
@@ -119,6 +128,12 @@ def note(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
+def aside(text: str) -> None:
+    """As `note`, dim on a terminal: beside what was asked for."""
+    is_plain = "NO_COLOR" in os.environ or os.environ.get("TERM", "dumb") == "dumb"
+    note(text if is_plain or not sys.stderr.isatty() else f"\x1b[2m{text}\x1b[0m")
+
+
 def error(problem: GliaError) -> None:
     """What went wrong, and in the last line what to type."""
     sys.stderr.write(f"error: {problem.message}\n")
@@ -138,20 +153,39 @@ def size(num_bytes: int) -> str:
     )
 
 
-class ProgressLine:
-    """One line on a terminal's stderr that says how far something is. Silent elsewhere."""
+def span(seconds: float) -> str:
+    """Ninety minutes are 1 h: the largest unit that fits, rounded down."""
+    for length_s, unit in _SPANS_S:
+        if seconds >= length_s:
+            return f"{seconds // length_s:.0f} {unit}"
+    return "0 s"
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+
+class ProgressLine:
+    """Says on stderr how far something is.
+
+    On a terminal in one line, which is taken away again; elsewhere in plain lines, at most
+    one every few seconds, so that what is quick says nothing.
+    """
+
+    def __init__(
+        self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._stream = stream or sys.stderr
         self._shown = ""
-        self._active = self._stream.isatty()
+        self._is_terminal = self._stream.isatty()
+        self._clock = clock
+        self._told_s = clock()
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Show `done` of `total` (0: unknown) of `what`."""
-        if not self._active:
-            return
-        share = f" {100 * done // total}%" if total else ""
-        self._draw(f"{what}{share}")
+        text = f"{what} {100 * done // total}%" if total else what
+        if self._is_terminal:
+            self._draw(text)
+        elif self._clock() - self._told_s >= _PLAIN_LINE_S:
+            self._told_s = self._clock()
+            self._stream.write(text + "\n")
+            self._stream.flush()
 
     def clear(self) -> None:
         """Take the line away before something else is written."""
