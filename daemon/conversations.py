@@ -19,6 +19,7 @@ from daemon.conversation_files import LIVE, MARKED, ConversationFiles, Kept
 from glia.errors import BadRequest, ConversationBusy, QuotaExceeded, UnknownConversation
 from glia.graph.conversation import Head, Record, Replay, Turn, is_anonymous, is_name
 from glia.graph.ids import ModelId, WindowId
+from glia.graph.privacy import Visibility
 from glia.graph.tokens import unpack_tokens
 from glia.local.values import ConversationValue
 
@@ -114,7 +115,7 @@ class Conversations:
             num_tokens=head.num_tokens,
             num_messages=head.num_messages,
             tip=head.tip,
-            visibility=head.visibility.word,
+            visibility=(head.visibility if head.num_tokens else Visibility.PRIVATE).word,
             running=name in self._running,
             expires_s=expires_s if is_anonymous(name) else None,
         )
