@@ -15,7 +15,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "daemon/spec/local-api.md").read_t
 
 
 def test_the_example_is_what_is_sent() -> None:
-    example = PAGE[PAGE.index("## 6. Example") :]
+    example = PAGE[PAGE.index("## 7. Example") :]
     lines = re.findall(r"^(->|<-) ([0-9a-f ]+)\n +(\[.*\])", example, re.MULTILINE)
     assert len(lines) == 4
     for direction, text, said in lines:
