@@ -92,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=node.version_line())
     common = _Parser(add_help=False)
     common.add_argument(
         "--data-dir",

@@ -61,7 +61,10 @@ def _start(args: argparse.Namespace) -> int:
     if args.foreground:
         launch.become(args.data_dir, args.config)
     pid = launch.start(args.data_dir, args.config, args.timeout)
-    show.note(f"gliad is running: pid {pid}, socket {socket_path(args.data_dir)}")
+    with Client.connect(args.data_dir) as client:
+        http = client.status().http
+    where = f"socket {socket_path(args.data_dir)}{f', {http}' if http else ''}"
+    show.note(f"gliad is running: pid {pid}, {where}")
     return 0
 
 
@@ -98,7 +101,8 @@ def _status(args: argparse.Namespace) -> int:
 def _show_status(status: StatusReply) -> None:
     show.line(f"gliad {status.version}, pid {status.pid}, up {status.uptime_s:,.0f} s")
     show.line(f"data dir {status.data_dir}")
-    show.line(f"socket   {status.socket}\n")
+    show.line(f"socket   {status.socket}")
+    show.line(f"http     {status.http}\n" if status.http else "")
     show.table(
         ("TIER", "USED", "CAP", "WINDOWS", "HITS", "MISSES", "EVICTIONS", "QUARANTINED"),
         [
@@ -130,7 +134,12 @@ def _show_status(status: StatusReply) -> None:
             show.line(f"{engine.model}: {engine.error}")
 
 
-def _version(_args: argparse.Namespace) -> int:
+def version_line() -> str:
+    """Which gliad this is."""
     python = ".".join(map(str, sys.version_info[:3]))
-    show.line(f"gliad {importlib.metadata.version('gliad')} (Python {python})")
+    return f"gliad {importlib.metadata.version('gliad')} (Python {python})"
+
+
+def _version(_args: argparse.Namespace) -> int:
+    show.line(version_line())
     return 0

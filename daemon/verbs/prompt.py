@@ -9,12 +9,13 @@ from pathlib import Path
 
 import msgspec
 
+from daemon.verbs.dialogue import Dialogue
 from daemon.verbs.text import files_dir, need_tokenizer, tokenizer_of
 from glia.errors import BadRequest, PromptError
 from glia.local.messages import MAX_FRAME_BYTES
-from glia.local.values import ModelValue
-from glia.model.chat import ChatTemplate
+from glia.local.values import TurnValue
 from glia.model.tokenizer import Tokenizer, eos_ids
+from glia.model.turns import NextPrompt
 
 MAX_PROMPT_BYTES = 64 * 1024 * 1024
 # msgpack writes a token in at most 5 bytes; the rest of the frame is for the other fields.
@@ -28,56 +29,68 @@ class Prompt:
     """What to continue.
 
     Attributes:
+        placed: the prompt, and what it says beyond the conversation that it goes on with.
+        turn: what it is to that conversation.
         stop_tokens: the model's own ends of an answer.
         tokenizer: None where the model has none here; the answer is then tokens only.
     """
 
-    tokens: list[int]
+    placed: NextPrompt
+    turn: TurnValue
     stop_tokens: tuple[int, ...]
     tokenizer: Tokenizer | None
 
+    @property
+    def tokens(self) -> list[int]:
+        return self.placed.tokens
 
-def read_prompt(args: argparse.Namespace, model: ModelValue) -> Prompt:
-    """The prompt that the arguments name. Raises: PromptError, BadRequest, BadModelFile."""
+
+def read_prompt(args: argparse.Namespace, dialogue: Dialogue) -> Prompt:
+    """The prompt that the arguments of `run` name.
+
+    Raises: PromptError, BadRequest, BadModelFile.
+    """
     _check_given(args)
+    model = dialogue.model
     if args.token_ids is not None:
-        tokens, tokenizer = _token_list(args.token_ids), tokenizer_of(model)
-    else:
-        text = _text(args)
-        tokenizer = need_tokenizer(model)
-        tokens = _encode(text, tokenizer, model, args)
-    _check_length(tokens, model)
-    found = files_dir(model)
-    return Prompt(tokens, eos_ids(found) if found else (), tokenizer)
-
-
-def _encode(
-    text: str, tokenizer: Tokenizer, model: ModelValue, args: argparse.Namespace
-) -> list[int]:
+        placed = dialogue.with_tokens(_token_list(args.token_ids))
+        return make_prompt(dialogue, placed, tokenizer_of(model))
+    text = _text(args)
     if not text:
         raise PromptError("the prompt is empty", hint='gliad run MODEL "some text"')
+    tokenizer = need_tokenizer(model)
     if args.raw:
-        return tokenizer.encode(text, special=True)
-    found = files_dir(model)
-    template = ChatTemplate.load(found) if found else None
-    if template is None:
-        raise BadRequest(
-            f"model {model.name!r} has no chat template",
-            hint="add --raw to continue the text as it is",
-        )
-    messages = [{"role": "system", "content": args.system}] if args.system else []
-    return tokenizer.encode(template.render([*messages, {"role": "user", "content": text}]))
+        return make_prompt(dialogue, dialogue.with_text(tokenizer, text), tokenizer)
+    messages = [{"role": "user", "content": text}]
+    if dialogue.needs_system(tokenizer, args.system):
+        messages.insert(0, {"role": "system", "content": args.system})
+    return make_prompt(dialogue, dialogue.with_messages(tokenizer, messages), tokenizer)
 
 
-def _check_length(tokens: list[int], model: ModelValue) -> None:
-    if not tokens:
+def make_prompt(dialogue: Dialogue, placed: NextPrompt, tokenizer: Tokenizer | None) -> Prompt:
+    """A prompt of a dialogue, if its model takes so much. Raises: PromptError, BadModelFile."""
+    _check_length(placed, dialogue)
+    found = files_dir(dialogue.model)
+    return Prompt(placed, dialogue.turn(placed), eos_ids(found) if found else (), tokenizer)
+
+
+def _check_length(placed: NextPrompt, dialogue: Dialogue) -> None:
+    num_tokens, model = len(placed.tokens), dialogue.model
+    if num_tokens == placed.keep and not dialogue.messages:
         raise PromptError("the prompt is empty", hint="give at least one token")
     limit = min(model.context_tokens or MAX_PROMPT_TOKENS, MAX_PROMPT_TOKENS)
-    if len(tokens) >= limit:
+    if num_tokens < limit:
+        return
+    if dialogue.is_empty:
         raise PromptError(
-            f"the prompt has {len(tokens):,} tokens; {model.name} takes {limit - 1:,} at most",
+            f"the prompt has {num_tokens:,} tokens; {model.name} takes {limit - 1:,} at most",
             hint="shorten the prompt",
         )
+    raise PromptError(
+        f"with this the conversation has {num_tokens:,} tokens; "
+        f"{model.name} takes {limit - 1:,} at most",
+        hint=f"begin another, or go back to an earlier token: gliad fork {dialogue.name}@TOKEN NEW",
+    )
 
 
 def _check_given(args: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from daemon import show
-from daemon.verbs.text import tokenizer_of, window_texts
+from daemon.verbs.text import model_of, tokenizer_of, window_texts
 from glia.client import Client
 from glia.errors import IntegrityError, NotFound
 from glia.graph.ids import WindowId, parse_hex, short
@@ -53,14 +53,10 @@ def _chain(args: argparse.Namespace) -> int:
 
 
 def _tokenizer(client: Client, windows: list[WindowValue]) -> Tokenizer | None:
-    """That of a model known here whose K/V this is; its name does not matter."""
     if not windows:
         raise NotFound("the chain is empty")
-    wanted = windows[0].model_id.hex()
-    for model in client.models():
-        if model.model_id == wanted:
-            return tokenizer_of(model)
-    return None
+    model = model_of(client.models(), windows[0].model_id)
+    return tokenizer_of(model) if model else None
 
 
 def _as_dict(window: WindowValue, text: str | None) -> dict[str, Any]:

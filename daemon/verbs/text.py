@@ -7,6 +7,7 @@ from pathlib import Path
 
 from glia.errors import BadRequest, UnknownModel
 from glia.local.values import ModelValue
+from glia.model.chat import ChatTemplate
 from glia.model.model_id import TOKENIZER
 from glia.model.tokenizer import TextStream, Tokenizer
 
@@ -49,6 +50,23 @@ def need_tokenizer(model: ModelValue) -> Tokenizer:
             f"model {model.name!r} has no tokenizer here", hint="give --token-ids FILE instead"
         )
     return tokenizer
+
+
+def chat_template(model: ModelValue) -> ChatTemplate:
+    """A model's chat template. Raises: BadRequest where it has none, BadModelFile."""
+    found = files_dir(model)
+    template = ChatTemplate.load(found) if found else None
+    if template is None:
+        raise BadRequest(
+            f"model {model.name!r} has no chat template",
+            hint=f"gliad run {model.name} TEXT --raw continues a text as it is",
+        )
+    return template
+
+
+def model_of(models: Iterable[ModelValue], model_id: bytes) -> ModelValue | None:
+    """A model known here whose K/V this is; its name does not matter."""
+    return next((model for model in models if model.model_id == model_id.hex()), None)
 
 
 def window_texts(windows: Sequence[Sequence[int]], tokenizer: Tokenizer | None) -> list[str | None]:

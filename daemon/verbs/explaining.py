@@ -1,0 +1,85 @@
+"""Why a prompt is cached as far as it is, and no further: in sentences, and for --json."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from glia.local.messages import ExplainReply
+from glia.local.values import ReasonValue
+from glia.model.tokenizer import Tokenizer
+
+_CONTEXT_TOKENS = 8
+_END = -1
+
+
+def explanation_lines(
+    reply: ExplainReply, tokens: Sequence[int], tokenizer: Tokenizer | None
+) -> list[str]:
+    """A sentence for how far, then one for each reason."""
+    known = f"{reply.num_matched:,} of {len(tokens):,} prompt tokens are known here"
+    reasons = [_sentence(reason, tokens, tokenizer) for reason in reply.reasons]
+    return [f"{known}, in whole windows", *(f"  {reason}" for reason in reasons)]
+
+
+def explanation(
+    reply: ExplainReply, tokens: Sequence[int], tokenizer: Tokenizer | None
+) -> dict[str, Any]:
+    """The same for programs: the reasons as they came, each with its sentence."""
+    return {
+        "num_matched": reply.num_matched,
+        "reasons": [
+            {
+                **{name: getattr(reason, name) for name in reason.__struct_fields__},
+                "text": _sentence(reason, tokens, tokenizer),
+            }
+            for reason in reply.reasons
+        ],
+    }
+
+
+def _sentence(reason: ReasonValue, tokens: Sequence[int], tokenizer: Tokenizer | None) -> str:
+    at = f"from token {reason.position:,} on"
+    match reason.kind:
+        case "differs":
+            before = _context(tokens, reason.position, tokenizer)
+            return (
+                f"token {reason.position:,} differs from {_where(reason)}: "
+                f"there {_shown(reason.found, tokenizer)}, here {_shown(reason.given, tokenizer)}"
+                f"{f', after {before}' if before else ''}"
+            )
+        case "model":
+            return f"{at} it is known for another model only (model_id {reason.detail[:12]})"
+        case "profile":
+            return f"{at} it is stored in another form only ({reason.detail})"
+        case "class":
+            return f"{at} it was computed in another way only ({reason.detail}), which is not used"
+        case "evicted":
+            return f"{at} it was known in {_where(reason)} and has been evicted since"
+        case "quarantined":
+            return f"{at} what was stored was damaged and has been set aside"
+        case "new":
+            return f"{at} it is new: nothing that is known here goes on like this"
+        case "last":
+            return f"{at} it is computed in any case: a prompt's last token always is"
+        case _:
+            return f"{at}: {reason.kind} {reason.detail}".rstrip()
+
+
+def _where(reason: ReasonValue) -> str:
+    return f"conversation {reason.conversation}" if reason.conversation else "what is known here"
+
+
+def _shown(token: int, tokenizer: Tokenizer | None) -> str:
+    if token == _END:
+        return "it ends"
+    text = tokenizer.decode([token], skip_special=False) if tokenizer else ""
+    return repr(text) if text else f"token id {token}"
+
+
+def _context(tokens: Sequence[int], position: int, tokenizer: Tokenizer | None) -> str:
+    """The text that leads to a token."""
+    before = tokens[max(0, position - _CONTEXT_TOKENS) : position]
+    if tokenizer is None or not before:
+        return ""
+    return repr(tokenizer.decode(before, skip_special=False))
