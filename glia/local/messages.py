@@ -153,7 +153,7 @@ class Generate(Call, frozen=True):
 class Emitted(Event, frozen=True):
     """The next tokens of the answer."""
 
-    tokens: list[int]
+    tokens: Tokens
 
 
 class Generated(Reply, frozen=True):
@@ -166,7 +166,7 @@ class Generated(Reply, frozen=True):
     warning: why some windows could not be kept, if so.
     """
 
-    tokens: list[int]
+    tokens: Tokens
     finish_reason: str
     tip: Name | None
     usage: UsageValue

@@ -1,0 +1,534 @@
+"""Turns, names, who is at a conversation, and what is to be forgotten: real files, no node."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import resource
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from daemon.config import ConversationsConfig
+from daemon.conversations import Conversations
+from daemon.turns import open_turn
+from glia.errors import (
+    BadRequest,
+    ConversationBusy,
+    QuotaExceeded,
+    StoreBroken,
+    UnknownConversation,
+)
+from glia.graph.tokens import unpack_tokens
+from glia.local.values import MessageValue
+from tests.builders import MODEL
+from tests.conversation_parts import (
+    SAID,
+    answer_of,
+    attach_of,
+    bytes_of,
+    call_of,
+    opened,
+    run,
+    talk,
+    tip_of,
+    turn_of,
+)
+
+PROMPT = list(range(40))
+HOUR_S = 3600.0
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "conversations"
+
+
+def read(conversations: Conversations, name: str) -> tuple[list[int], list[MessageValue]]:
+    replay = run(conversations.read, name)
+    return list(unpack_tokens(bytes(replay.tokens))), [
+        MessageValue(m.role, m.content, m.start, m.end, m.visibility.word) for m in replay.messages
+    ]
+
+
+# -- turns ----------------------------------------------------------------------------------
+
+
+def test_turns_are_what_was_said_also_for_a_fresh_process(directory: Path) -> None:
+    talks = opened(directory)
+    asked = [SAID("system", "Be brief.", 2, 10), SAID("user", "Why?", 12, 30)]
+    reply = run(talk, talks, PROMPT, [7, 8], turn_of("why", 0, *asked), tip=tip_of(1))
+    assert (reply.conversation, reply.warning) == ("why", None)
+    more = [*PROMPT, 7, 8, 9, 9, 9]
+    run(talk, talks, more, [5], turn_of("why", 42, SAID("user", "And?", 43, 45)), tip=tip_of(2))
+    for each in (talks, opened(directory)):
+        assert read(each, "why") == (
+            [*more, 5],
+            [
+                *asked,
+                SAID("assistant", None, 40, 42),
+                SAID("user", "And?", 43, 45),
+                SAID("assistant", None, 45, 46),
+            ],
+        )
+        value = each.value("why")
+        assert (value.model, value.dtype, value.model_id) == ("echo", "float32", MODEL)
+        assert (value.num_tokens, value.num_messages, value.tip) == (46, 5, tip_of(2))
+        assert (value.anonymous, value.expires_s, value.running) == (False, None, False)
+        assert each.tips_of("why") == (tip_of(1), tip_of(2))
+        assert run(each.tokens_of, "why") == (*more, 5)
+
+
+def test_a_file_is_for_its_owner_and_named_after_its_conversation(directory: Path) -> None:
+    talks = opened(directory)
+    for name in ("a", "A", "a.conv", "a" * 64, "0-_."):
+        run(talk, talks, PROMPT, [1], turn_of(name))
+    made = {path.name: path.stat() for path in directory.iterdir()}
+    assert sorted(made) == sorted(f"{name}.conv" for name in talks.names())
+    assert {stat.S_IMODE(status.st_mode) for status in made.values()} == {0o600}
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert set(opened(directory).names()) == set(talks.names())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../x", "a/b", ".", "..", ".hidden", "a" * 65, "@0123abcd", "a\0b", "a\n", "ä", "-x", " "],
+)
+def test_a_name_that_cannot_be_makes_no_file(directory: Path, name: str) -> None:
+    talks = opened(directory)
+    with pytest.raises(BadRequest, match="can be called") as caught:
+        run(talk, talks, PROMPT, [1], turn_of(name))
+    assert caught.value.hint
+    assert bytes_of(directory) == {}
+    assert [path.name for path in directory.parent.iterdir()] == [directory.name]
+
+
+def test_what_is_to_be_made_and_what_is_to_be_there(directory: Path) -> None:
+    talks = opened(directory)
+    with pytest.raises(UnknownConversation, match="no conversation 'new'"):
+        run(talk, talks, PROMPT, [1], turn_of("new", create=False))
+    run(talk, talks, PROMPT, [1], turn_of("new", create=True))
+    with pytest.raises(BadRequest, match="already"):
+        run(talk, talks, PROMPT, [1], turn_of("new", create=True))
+    run(talk, talks, PROMPT, [2], turn_of("new", 40, create=False))
+    run(talk, talks, PROMPT, [3], turn_of("new", 40))
+    assert read(talks, "new")[0] == [*PROMPT, 3]
+
+
+def test_without_a_name_each_is_an_anonymous_one(directory: Path) -> None:
+    talks = opened(directory)
+    names = [run(talk, talks, PROMPT, [1], turn).conversation for turn in (None, turn_of())]
+    assert len(set(names)) == 2
+    for name in names:
+        assert name.startswith("@")
+        assert len(name) == 9
+        assert talks.value(name).anonymous
+        assert read(talks, name) == ([*PROMPT, 1], [SAID("assistant", None, 40, 41)])
+    run(talk, talks, [*PROMPT, 1, 2], [3], turn_of(names[0], 41))
+    assert talks.value(names[0]).num_tokens == 43
+
+
+@pytest.mark.parametrize(
+    ("prompt", "keep"),
+    [(PROMPT, 41), ([*PROMPT[:20], 99], 21), ([99, *PROMPT], 1), ([*PROMPT, 7, 7], 42)],
+    ids=["more than the prompt", "another token", "moved", "more than the log"],
+)
+def test_a_turn_that_keeps_what_is_not_there(directory: Path, prompt: list[int], keep: int) -> None:
+    talks = opened(directory)
+    run(talk, talks, PROMPT, [7], turn_of("a"))
+    before = bytes_of(directory)
+    with pytest.raises(BadRequest, match="does not begin with") as caught:
+        run(talk, talks, prompt, [1], turn_of("a", keep))
+    assert "read the conversation again" in (caught.value.hint or "")
+    assert bytes_of(directory) == before
+    with pytest.raises(BadRequest, match="does not begin with"):
+        run(talk, talks, PROMPT, [1], turn_of("b", 1))
+
+
+def test_keeping_less_drops_the_rest_and_its_messages(directory: Path) -> None:
+    talks = opened(directory)
+    asked = [SAID("user", "first", 0, 10), SAID("user", "second", 10, 40)]
+    run(talk, talks, PROMPT, [7], turn_of("a", 0, *asked), tip=tip_of(1))
+    run(talk, talks, [*PROMPT[:20], 3], [4], turn_of("a", 20), tip=tip_of(2))
+    assert read(talks, "a") == (
+        [*PROMPT[:20], 3, 4],
+        [asked[0], SAID("user", None, 10, 20), SAID("assistant", None, 21, 22)],
+    )
+    assert talks.tips_of("a") == (tip_of(1), tip_of(2))  # forgetting needs them all
+
+
+def test_another_model_or_dtype_is_refused_and_named(directory: Path) -> None:
+    talks = opened(directory)
+    run(talk, talks, PROMPT, [7], turn_of("a"))
+    before = bytes_of(directory)
+    other = attach_of(b"\xee" * 32)
+    with pytest.raises(BadRequest, match=r"a is of model echo \(000102030405\), not of echo \(ee"):
+        run(talk, talks, [*PROMPT, 7, 1], [1], turn_of("a", 41), attach=other)
+    with pytest.raises(BadRequest, match="computed in float32, not in bfloat16"):
+        run(talk, talks, [*PROMPT, 7, 1], [1], turn_of("a", 41), dtype="bfloat16")
+    assert bytes_of(directory) == before
+
+    async def dtype() -> str | None:
+        async with open_turn(talks, call_of(PROMPT, turn_of("a", 40))) as turn:
+            return turn.dtype
+
+    assert run(dtype) == "float32"  # what a request without one gets
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [SAID("user", "x", 0, 41)],
+        [SAID("user", "x", 5, 4)],
+        [SAID("user", "x", 0, 10), SAID("user", "y", 9, 20)],
+        [SAID("user", "x" * (960 * 1024 + 1), 0, 40)],
+        [SAID("user", "x", 0, 40, "secret")],
+        [SAID("user", "x", 0, 0)] * 2**14,
+    ],
+    ids=["past the prompt", "backwards", "overlap", "long text", "no label", "too many"],
+)
+def test_messages_that_cannot_be(directory: Path, messages: list[MessageValue]) -> None:
+    talks = opened(directory)
+    with pytest.raises(BadRequest) as caught:
+        run(talk, talks, PROMPT, [1], turn_of("a", 0, *messages))
+    assert caught.value.hint
+    assert "a" not in talks
+
+
+def labels(conversations: Conversations, name: str) -> list[str]:
+    return [message.visibility for message in read(conversations, name)[1]]
+
+
+def test_labels_only_get_stricter(directory: Path) -> None:
+    talks = opened(directory)
+    asked = [
+        SAID("system", "a", 0, 10, "public"),
+        SAID("user", "b", 10, 20, "aggregate"),
+        SAID("user", "c", 20, 40, "public"),
+    ]
+    run(talk, talks, PROMPT, [7], turn_of("a", 0, *asked))
+    assert labels(talks, "a") == ["public", "aggregate", "aggregate", "aggregate"]
+    assert talks.value("a").visibility == "aggregate"
+    open_again = [SAID("user", "d", 41, 45, "public")]
+    run(talk, talks, [*PROMPT, 7, *[1] * 4], [8], turn_of("a", 41, *open_again))
+    assert labels(talks, "a")[4:] == ["aggregate", "aggregate"]
+    # cut inside of the second message: what is kept of it is as it was
+    run(talk, talks, [*PROMPT[:15], 3], [4], turn_of("a", 15, SAID("user", "e", 15, 16, "public")))
+    assert labels(talks, "a") == ["public", "aggregate", "aggregate", "aggregate"]
+    # at the end of the first one, what follows may be public again
+    run(talk, talks, [*PROMPT[:10], 3], [4], turn_of("a", 10, SAID("user", "f", 10, 11, "public")))
+    assert labels(talks, "a") == ["public", "public", "public"]
+    assert opened(directory).value("a").visibility == "public"
+
+
+def test_tokens_between_messages_are_as_strict_as_what_they_lead_to(directory: Path) -> None:
+    talks = opened(directory)
+    asked = [SAID("system", "a", 0, 10, "public"), SAID("user", "b", 20, 40, "private")]
+    run(talk, talks, PROMPT, [7], turn_of("a", 0, *asked))
+    run(talk, talks, [*PROMPT[:15], 3], [4], turn_of("a", 15, SAID("user", "e", 15, 16, "public")))
+    assert labels(talks, "a") == ["public", "private", "private"]
+
+
+def test_what_no_message_covers_is_private(directory: Path) -> None:
+    talks = opened(directory)
+    run(talk, talks, PROMPT, [7], turn_of("a"))
+    run(talk, talks, [*PROMPT, 7, 1], [4], turn_of("a", 41, SAID("user", "e", 41, 42, "public")))
+    assert labels(talks, "a") == ["private"] * 3
+    run(talk, talks, PROMPT, [7], turn_of("b", 0, SAID("user", "e", 0, 40, "public")))
+    run(talk, talks, [*PROMPT, 7, 1], [4], turn_of("b", 41))
+    assert labels(talks, "b") == ["public", "public", "private"]
+
+
+# -- who is at it ---------------------------------------------------------------------------
+
+
+def test_one_turn_at_a_time(directory: Path) -> None:
+    talks = opened(directory)
+
+    async def main() -> None:
+        for name in ("new", "old"):
+            async with open_turn(talks, call_of(PROMPT, turn_of(name))):
+                with pytest.raises(ConversationBusy, match="being answered in") as caught:
+                    await talk(talks, PROMPT, [1], turn_of(name))
+                assert caught.value.hint
+                with pytest.raises(ConversationBusy), talks.hold(name):
+                    pass
+                with pytest.raises((ConversationBusy, BadRequest)), talks.making(name):
+                    pass
+                await talk(talks, PROMPT, [1], turn_of("other"))
+                if name in talks:
+                    assert talks.value(name).running
+            await talk(talks, PROMPT, [1], turn_of(name))  # it is free again
+            if name == "new":
+                await talk(talks, PROMPT, [1], turn_of("old"))
+        with talks.hold("old"):
+            with pytest.raises(ConversationBusy, match="being forgotten"):
+                await talk(talks, PROMPT, [1], turn_of("old", 40))
+            with pytest.raises(ConversationBusy), talks.hold("old"):
+                pass
+        with talks.making("made"), pytest.raises(ConversationBusy, match="being made"):
+            await talk(talks, PROMPT, [1], turn_of("made"))
+        with pytest.raises(UnknownConversation), talks.hold("nobody"):
+            pass
+
+    run(main)
+
+
+def test_a_turn_that_fails_leaves_all_as_it_was(directory: Path) -> None:
+    talks = opened(directory)
+    run(talk, talks, PROMPT, [7], turn_of("a"))
+    before = bytes_of(directory)
+
+    async def fails(name: str, keep: int) -> None:
+        async with open_turn(talks, call_of([*PROMPT, 7, 1], turn_of(name, keep))) as turn:
+            turn.accept(attach_of())
+            raise StoreBroken("the engine died")
+
+    for name, keep in (("a", 41), ("new", 0), ("", 0)):
+        with pytest.raises(StoreBroken):
+            run(fails, name, keep)
+    assert bytes_of(directory) == before
+    assert talks.names() == ["a"]
+    run(talk, talks, [*PROMPT, 7, 1], [2], turn_of("a", 41))
+
+
+def test_going_away_does_not_stop_what_is_being_written(directory: Path) -> None:
+    talks = opened(directory)
+
+    async def main() -> None:
+        call = call_of(PROMPT, turn_of("a"))
+        with trio.CancelScope() as scope:
+            async with open_turn(talks, call) as turn:
+                turn.accept(attach_of())
+                scope.cancel()
+                await turn.commit(answer_of(call, [7]))
+                await trio.lowlevel.checkpoint()
+        assert scope.cancelled_caught
+
+    run(main)
+    assert read(opened(directory), "a")[0] == [*PROMPT, 7]
+
+
+@contextlib.contextmanager
+def files_up_to(num_bytes: int) -> Iterator[None]:
+    """A disk on which no file can be larger (Python ignores the signal)."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.fault("F5")
+def test_the_answer_comes_where_it_cannot_be_written(directory: Path) -> None:
+    talks = opened(directory)
+    run(talk, talks, PROMPT, [7], turn_of("a"))
+    before = bytes_of(directory)
+    for at in range(0, 200, 20):
+        with files_up_to(len(before["a.conv"]) + at):
+            reply = run(talk, talks, [*PROMPT, 7, *PROMPT], [2], turn_of("a", 41))
+        assert reply.tokens == [2]
+        assert reply.conversation == ""
+        assert "not recorded" in (reply.warning or "")
+        assert bytes_of(directory) == before
+    with files_up_to(100):
+        reply = run(talk, talks, PROMPT, [2], turn_of("new"))
+    assert reply.conversation == ""
+    assert bytes_of(directory) == before
+    assert "new" not in talks
+    assert run(talk, talks, [*PROMPT, 7, 1], [2], turn_of("a", 41)).warning is None
+    assert read(opened(directory), "a")[0] == [*PROMPT, 7, 1, 2]
+
+
+def test_a_file_that_is_gone_is_a_conversation_that_is_gone(directory: Path) -> None:
+    talks = opened(directory)
+    for name in ("a", "b"):
+        run(talk, talks, PROMPT, [7], turn_of(name))
+    (directory / "a.conv").unlink()
+    with pytest.raises(UnknownConversation):
+        run(talks.read, "a")
+    assert talks.names() == ["b"]
+    run(talk, talks, PROMPT, [7], turn_of("a", create=True))
+
+    async def meanwhile() -> str | None:
+        call = call_of([*PROMPT, 7, 1], turn_of("b", 41))
+        async with open_turn(talks, call) as turn:
+            turn.accept(attach_of())
+            (directory / "b.conv").unlink()
+            return (await turn.commit(answer_of(call, [2]))).warning
+
+    assert "not recorded" in (run(meanwhile) or "")
+    assert talks.names() == ["a"]
+
+
+def test_a_file_that_changed_is_not_written_to(directory: Path) -> None:
+    talks = opened(directory)
+    run(talk, talks, PROMPT, [7], turn_of("a"))
+    path = directory / "a.conv"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StoreBroken, match="damaged") as caught:
+        run(talk, talks, [*PROMPT, 7, 1], [2], turn_of("a", 41))
+    assert "gliad start" in (caught.value.hint or "")
+    assert path.read_bytes() == data
+
+
+def test_a_file_has_an_end(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    talks = opened(directory)
+    run(talk, talks, PROMPT, [7], turn_of("a"))
+    before = bytes_of(directory)
+    monkeypatch.setattr("daemon.conversation_files.MAX_FILE_BYTES", len(before["a.conv"]) + 50)
+    reply = run(talk, talks, [*PROMPT, 7, 1], [2], turn_of("a", 41))
+    assert "larger than" in (reply.warning or "")
+    assert (reply.conversation, reply.tokens) == ("", [2])
+    assert bytes_of(directory) == before
+
+
+# -- forgetting -----------------------------------------------------------------------------
+
+
+def anonymous(talks: Conversations, num: int) -> list[str]:
+    return [run(talk, talks, PROMPT, [7]).conversation for _ in range(num)]
+
+
+def test_anonymous_ones_expire_by_age_and_by_number(directory: Path) -> None:
+    talks = opened(directory, ConversationsConfig(anonymous_hours=2.0, max_anonymous=3))
+    names = anonymous(talks, 5)
+    run(talk, talks, PROMPT, [7], turn_of("named"))
+    now_s = talks.value(names[0]).used_s
+    assert talks.expired(now_s) == names[:2]
+    assert talks.expired(now_s + HOUR_S) == names[:2]
+    last_s = talks.value(names[-1]).used_s
+    assert talks.expired(last_s + 2 * HOUR_S + 1) == names
+    assert talks.value(names[0]).expires_s == pytest.approx(now_s + 2 * HOUR_S)
+    run(talk, talks, [*PROMPT, 7, 1], [2], turn_of(names[0], 41))  # used: the last one to go
+    assert talks.expired(now_s) == names[1:3]
+    with talks.hold(names[1]):
+        assert names[1] not in talks.expired(last_s + 9 * HOUR_S)
+
+
+def test_anonymous_files_have_so_much_room(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talks = opened(directory)
+    names = anonymous(talks, 4)
+    size = (directory / f"{names[0]}.conv").stat().st_size
+    monkeypatch.setattr("daemon.conversations._MAX_ANONYMOUS_BYTES", 2 * size + 1)
+    assert talks.expired(talks.value(names[0]).used_s) == names[:2]
+
+
+def test_no_hours_means_that_nothing_is_told_and_all_is_to_be_forgotten(directory: Path) -> None:
+    talks = opened(directory, ConversationsConfig(anonymous_hours=0.0))
+    changes: list[int] = []
+    talks.on_change = lambda: changes.append(1)
+    secret = SAID("user", "the secret text", 0, 40)
+    reply = run(talk, talks, PROMPT, [7], turn_of("", 0, secret), tip=tip_of(3))
+    assert (reply.conversation, reply.warning, changes) == ("", None, [1])
+    assert talks.names() == []
+    for each in (talks, opened(directory)):  # a crash does not keep it
+        (name,) = each.marked()
+        assert each.tips_of(name) == (tip_of(3),)
+        assert run(each.tokens_of, name) == (*PROMPT, 7)
+    assert not any(b"secret" in data for data in bytes_of(directory).values())
+    assert run(talk, talks, PROMPT, [7], turn_of("named")).conversation == "named"
+
+
+def test_a_marked_one_is_to_be_forgotten_until_it_is(directory: Path) -> None:
+    talks = opened(directory)
+    run(talk, talks, PROMPT, [7], turn_of("a"), tip=tip_of(1))
+
+    async def mark() -> None:
+        with talks.hold("a"):
+            await talks.mark("a")
+            await talks.mark("a")  # again is no matter
+
+    run(mark)
+    for each in (talks, opened(directory)):
+        assert (each.names(), each.marked()) == ([], ["a"])
+        assert each.tips_of("a") == (tip_of(1),)
+        assert each.references() == []
+        with pytest.raises(ConversationBusy, match="being forgotten"):
+            run(talk, each, PROMPT, [1], turn_of("a"))
+        assert run(each.tokens_of, "a") == (*PROMPT, 7)
+    fd = os.open(directory / "a.forget", os.O_RDONLY)
+    try:
+
+        async def remove() -> None:
+            with talks.hold("a"):
+                await talks.remove("a")
+
+        run(remove)
+        assert set(os.pread(fd, 1 << 20, 0)) == {0}
+    finally:
+        os.close(fd)
+    assert bytes_of(directory) == {}
+    assert (talks.marked(), opened(directory).marked()) == ([], [])
+    run(talk, talks, PROMPT, [1], turn_of("a"))
+
+
+def test_references_are_those_of_all_that_live(directory: Path) -> None:
+    talks = opened(directory)
+    run(talk, talks, PROMPT, [7], turn_of("a"), tip=tip_of(1))
+
+    async def main() -> None:
+        async with (
+            open_turn(talks, call_of([*PROMPT, 7, 1], turn_of("a", 41))),
+            open_turn(talks, call_of([5, 6], turn_of("b"))) as other,
+        ):
+            before, waiting = talks.references()
+            assert (before.name, before.tips, before.model_id) == ("a", (tip_of(1),), MODEL)
+            assert list(before.running or ()) == [*PROMPT, 7, 1]
+            assert (waiting.name, waiting.tips, waiting.model_id) == ("b", (), None)
+            other.accept(attach_of())
+            assert talks.references()[1].model_id == MODEL
+        (reference,) = talks.references()
+        assert reference.running is None
+
+    run(main)
+
+
+def test_changes_are_told(directory: Path) -> None:
+    talks = opened(directory)
+    counter = itertools.count()
+    talks.on_change = lambda: next(counter) and None
+    run(talk, talks, PROMPT, [7], turn_of("a"))
+    run(talk, talks, PROMPT, [7], turn_of("a", 40))
+
+    async def forget() -> None:
+        with talks.hold("a"):
+            await talks.mark("a")
+            await talks.remove("a")
+
+    run(forget)
+    assert next(counter) == 4
+
+
+# -- listing --------------------------------------------------------------------------------
+
+
+def test_a_listing_has_the_last_used_first(directory: Path) -> None:
+    talks = opened(directory)
+    for name in ("a", "b", "c"):
+        run(talk, talks, PROMPT, [7], turn_of(name))
+    run(talk, talks, PROMPT, [8], turn_of("a", 40))
+    names = [value.name for value in talks.values(0, 10)]
+    assert names == ["a", "c", "b"]
+    assert [value.name for value in talks.values(1, 1)] == ["c"]
+    assert talks.values(3, 10) == []
+    assert [value.name for value in opened(directory).values(0, 10)] == names
+
+
+def test_there_is_an_end_to_conversations(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    talks = opened(directory)
+    run(talk, talks, PROMPT, [7], turn_of("a"))
+    monkeypatch.setattr("daemon.conversations._MAX_CONVERSATIONS", 1)
+    with pytest.raises(QuotaExceeded) as caught:
+        run(talk, talks, PROMPT, [7], turn_of("b"))
+    assert "gliad forget" in (caught.value.hint or "")
+    run(talk, talks, PROMPT, [7], turn_of("a", 40))
