@@ -1,0 +1,215 @@
+"""What is found at start is kept, cut, set aside or refused; what cannot be written is not."""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from pathlib import Path
+
+import pytest
+from blake3 import blake3
+
+from daemon.conversation_files import ConversationFiles, Opened
+from glia.errors import StoreBroken, StoreVersion, UnknownConversation
+from glia.graph.conversation import Turn
+from glia.graph.journal import begin_file
+from tests.conversation_parts import bytes_of
+from tests.vectors.make_conversation import FILES
+
+TALK = FILES["talk"]
+DATA, _ = begin_file(TALK)
+SHORT, _ = begin_file(TALK[:3])
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    path = tmp_path / "conversations"
+    path.mkdir()
+    (path / "talk.conv").write_bytes(DATA)
+    return path
+
+
+def opened(directory: Path) -> Opened:
+    return ConversationFiles(directory).open()
+
+
+def test_a_directory_of_before_there_were_any(tmp_path: Path) -> None:
+    assert opened(tmp_path / "new") == Opened({}, {}, 0, 0)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
+def test_what_is_whole_is_taken_as_it_is(directory: Path) -> None:
+    (directory / "fork.1.forget").write_bytes(begin_file(FILES["fork"])[0])
+    before = bytes_of(directory)
+    found = opened(directory)
+    assert (list(found.live), list(found.marked)) == (["talk"], ["fork.1"])
+    assert (found.num_cut, found.num_bad) == (0, 0)
+    assert found.live["talk"].size_bytes == len(DATA)
+    assert bytes_of(directory) == before
+
+
+@pytest.mark.parametrize("lost", [1, len(DATA) - len(SHORT) - 1])
+def test_a_torn_tail_is_cut_off_and_said(
+    directory: Path, caplog: pytest.LogCaptureFixture, lost: int
+) -> None:
+    (directory / "talk.conv").write_bytes(DATA[:-lost])
+    with caplog.at_level(logging.WARNING):
+        found = opened(directory)
+    assert (found.num_cut, found.num_bad) == (1, 0)
+    assert found.live["talk"].head.num_turns == 2
+    assert (directory / "talk.conv").read_bytes() == SHORT
+    (line,) = caplog.messages
+    assert "talk.conv" in line
+    assert f"{len(DATA) - len(SHORT) - lost} bytes" in line
+    assert opened(directory).num_cut == 0
+
+
+def test_zeros_behind_the_end_are_cut_off(directory: Path) -> None:
+    (directory / "talk.conv").write_bytes(DATA + bytes(5000))
+    assert opened(directory).num_cut == 1
+    assert (directory / "talk.conv").read_bytes() == DATA
+
+
+@pytest.mark.parametrize("data", [b"", DATA[:20], b"\xff" + DATA[1:], bytes(500)])
+def test_a_damaged_begin_is_set_aside_and_no_matter_to_others(
+    directory: Path, caplog: pytest.LogCaptureFixture, data: bytes
+) -> None:
+    (directory / "bad.conv").write_bytes(data)
+    with caplog.at_level(logging.WARNING):
+        found = opened(directory)
+    assert list(found.live) == ["talk"]
+    assert (found.num_cut, found.num_bad) == (0, 1)
+    assert (directory / "bad.bad").read_bytes() == data
+    (line,) = caplog.messages
+    assert "bad.conv" in line
+    assert "bad.bad" in line
+    assert opened(directory).num_bad == 0
+
+
+def test_a_file_of_another_conversation_is_set_aside(directory: Path) -> None:
+    os.rename(directory / "talk.conv", directory / "other.conv")
+    found = opened(directory)
+    assert (found.live, found.num_bad) == ({}, 1)
+    assert (directory / "other.bad").read_bytes() == DATA
+
+
+def test_a_newer_one_is_refused_by_its_path(directory: Path) -> None:
+    head = b"GCNV" + struct.pack("<HH", 2, 0)
+    check = blake3(head).digest()[:16]
+    frame = struct.pack("<IHH", 4, 9, 0)
+    newer = head + frame + blake3(check + frame + b"next").digest()[:16] + b"next"
+    (directory / "new.conv").write_bytes(newer)
+    before = bytes_of(directory)
+    with pytest.raises(StoreVersion, match=r"new\.conv") as caught:
+        opened(directory)
+    assert "newer gliad" in (caught.value.hint or "")
+    assert bytes_of(directory) == before
+
+
+def test_one_that_was_being_made_is_removed(directory: Path) -> None:
+    (directory / "half.partial").write_bytes(DATA[:100])
+    assert list(opened(directory).live) == ["talk"]
+    assert not (directory / "half.partial").exists()
+
+
+def test_what_is_none_is_left_alone(directory: Path) -> None:
+    (directory / "README").write_text("hands off")
+    (directory / ".hidden.conv").write_text("")
+    (directory / "dir.conv").mkdir()
+    os.mkfifo(directory / "fifo.conv")
+    (directory / "link.conv").symlink_to(directory / "talk.conv")
+    (directory / "@nothex00.conv").write_bytes(DATA)
+    before = sorted(os.listdir(directory))
+    assert list(opened(directory).live) == ["talk"]
+    assert sorted(os.listdir(directory)) == before
+
+
+def test_what_lies_behind_the_known_end_is_written_over(directory: Path) -> None:
+    files = ConversationFiles(directory)
+    path = directory / "talk.conv"
+    path.write_bytes(SHORT)
+    kept = files.open().live["talk"]
+    path.write_bytes(SHORT + b"left by a write that failed " * 100)
+    turn = TALK[3]
+    assert isinstance(turn, Turn)
+    head = kept.head
+    replay = files.read("talk", kept)
+    replay.apply(turn)
+    grown = files.append("talk", kept, replay.head, turn)
+    assert path.read_bytes() == DATA
+    assert grown == opened(directory).live["talk"]
+    assert head.num_turns + 1 == grown.head.num_turns
+
+
+def test_a_file_that_became_shorter_is_not_written_to(directory: Path) -> None:
+    files = ConversationFiles(directory)
+    kept = files.open().live["talk"]
+    (directory / "talk.conv").write_bytes(DATA[:-1])
+    turn = TALK[3]
+    assert isinstance(turn, Turn)
+    with pytest.raises(StoreBroken, match="shorter"):
+        files.append("talk", kept, kept.head, turn)
+    with pytest.raises(StoreBroken, match="damaged"):
+        files.read("talk", kept)
+
+
+def test_a_symlink_is_not_followed(directory: Path) -> None:
+    files = ConversationFiles(directory)
+    kept = files.open().live["talk"]
+    elsewhere = directory.parent / "elsewhere"
+    os.rename(directory / "talk.conv", elsewhere)
+    (directory / "talk.conv").symlink_to(elsewhere)
+    turn = TALK[3]
+    assert isinstance(turn, Turn)
+    with pytest.raises(StoreBroken):
+        files.append("talk", kept, kept.head, turn)
+    with pytest.raises(StoreBroken):
+        files.read("talk", kept)
+    assert elsewhere.read_bytes() == DATA
+
+
+def test_a_directory_that_cannot_be_synced_has_no_new_file(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = ConversationFiles(directory)
+    before = bytes_of(directory)
+    synced: list[int] = []
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(fd)
+        if len(synced) == 2:
+            raise OSError(5, "Input/output error")
+        real(fd)
+
+    monkeypatch.setattr("daemon.conversation_files.os.fsync", fsync)
+    with pytest.raises(StoreBroken, match="Input/output"):
+        files.create("fork.1", FILES["fork"])
+    assert bytes_of(directory) == before
+
+
+def test_the_directory_is_made_again_for_a_new_one(directory: Path) -> None:
+    files = ConversationFiles(directory)
+    kept = files.open().live["talk"]
+    (directory / "talk.conv").unlink()
+    directory.rmdir()
+    with pytest.raises(UnknownConversation):
+        files.read("talk", kept)
+    files.create("fork.1", FILES["fork"])
+    assert list(opened(directory).live) == ["fork.1"]
+
+
+def test_erasing_what_is_gone_is_no_matter(directory: Path) -> None:
+    files = ConversationFiles(directory)
+    files.mark("talk")
+    (directory / "talk.forget").unlink()
+    files.erase("talk")
+    with pytest.raises(UnknownConversation):
+        files.mark("talk")
+
+
+def test_only_checked_names_become_paths(directory: Path) -> None:
+    files = ConversationFiles(directory)
+    with pytest.raises(ValueError, match="checked name"):
+        files.erase("../talk")
