@@ -5,7 +5,7 @@ Lives as long as the engine's connection; when that ends, every call ends with E
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -19,6 +19,7 @@ from glia.errors import (
     RemoteProtocolError,
     error_from_code,
 )
+from glia.graph.ids import WindowId
 from glia.local.messages import (
     Attach,
     Call,
@@ -29,6 +30,7 @@ from glia.local.messages import (
     EvictL0,
     EvictReply,
     Failed,
+    ForgetL0,
     Generate,
     Generated,
     Progress,
@@ -39,6 +41,7 @@ from glia.local.messages import (
 from glia.local.values import TierValue
 
 Deliver = Callable[[Progress | Emitted], None]
+_FORGET_WINDOWS = 16384  # of 34 bytes, in one frame
 FromEngine = Progress | Emitted | Ready | EngineStats | Generated | EvictReply | Done | Failed
 
 
@@ -117,10 +120,17 @@ class EngineLink:
     async def evict_l0(self) -> EvictReply:
         """Have the engine drop what it does not use. Raises: EngineDied."""
         self._next_id += 1
-        reply = await self._finish(self._start(EvictL0(self._next_id), lambda _: None))
-        if not isinstance(reply, EvictReply):
-            raise RemoteProtocolError(f"an engine answered EvictL0 with a {type(reply).__name__}")
-        return reply
+        return await self._evicted(EvictL0(self._next_id))
+
+    async def forget_l0(self, windows: Sequence[WindowId]) -> None:
+        """Have the engine drop windows, and zero all that no sequence of its uses.
+
+        Raises: EngineDied, QuotaExceeded where it is behind.
+        """
+        for start in range(0, len(windows), _FORGET_WINDOWS):
+            self._next_id += 1
+            part: list[bytes] = list(windows[start : start + _FORGET_WINDOWS])
+            await self._evicted(ForgetL0(self._next_id, part))
 
     def on_message(self, message: FromEngine) -> None:
         """Take in what the engine said. Raises: RemoteProtocolError."""
@@ -176,6 +186,14 @@ class EngineLink:
             self.heard()  # it had nothing to say until now
         self._calls[call.id] = _Outgoing(deliver)
         return call.id
+
+    async def _evicted(self, call: EvictL0 | ForgetL0) -> EvictReply:
+        reply = await self._finish(self._start(call, lambda _: None))
+        if not isinstance(reply, EvictReply):
+            raise RemoteProtocolError(
+                f"an engine answered {type(call).__name__} with a {type(reply).__name__}"
+            )
+        return reply
 
     async def _finish(self, call_id: int) -> Reply:
         outgoing = self._calls[call_id]

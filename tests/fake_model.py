@@ -100,6 +100,9 @@ class AddingModel:
         for pool in self.pool:
             pool[list(slots)] = 0
 
+    def wipe(self) -> None:
+        """It has nothing beside its slots."""
+
     def _history(self, pool: np.ndarray, table: Sequence[int], position: int) -> int:
         rows = pool[list(table)].reshape(-1, pool[0, 0].size)[:position]
         at = np.arange(position)[:, None]

@@ -81,7 +81,7 @@ class ScriptedEngine:
                 run = self.running.pop(call.target, None)
                 if run is not None:
                     self.client.send_reply(self.answer(run, [], None, "cancelled"))
-            elif isinstance(call, m.EvictL0):
+            elif isinstance(call, m.EvictL0 | m.ForgetL0):
                 self.client.send_reply(m.EvictReply(call.id, 10, 1))
 
     def run(self, call: m.Run) -> None:

@@ -76,12 +76,20 @@ class Computation:
         sequence.spend(part, time.perf_counter() - started)
         return logits
 
+    def wipe(self) -> None:
+        """Between two steps: zero the raw rows of the last ones."""
+        for rows in self._scratch:
+            rows.zero_()
+
     def _keep_tail(self, sequence: Sequence, tail: Tail, count: int) -> None:
         tail.grow(count)
         sequence.tail = tail
         if tail.num_rows == self._size:
             sequence.tail = None
-            self._seal(sequence, tail.windows())
+            try:
+                self._seal(sequence, tail.windows())
+            finally:
+                tail.wipe()
 
     def _keep_windows(self, sequence: Sequence, raw: Several[torch.Tensor]) -> None:
         count = len(raw[0])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -34,6 +34,7 @@ from glia.errors import (
     ProtocolError,
     StoreError,
 )
+from glia.graph.ids import WindowId
 from glia.graph.profile import Profile
 from glia.kv.compute import ComputeModel
 
@@ -122,7 +123,7 @@ class Engine:
 
         Raises: PoolExhausted where L0 has no room for it beside what runs.
         """
-        if sequence.state is State.FINISHED:
+        if sequence.state is State.FINISHED or sequence in self._ending:
             raise ValueError("only a sequence that runs can be forked")
         self._sealer.drain(sequence)
         self._num_requests += 1
@@ -140,6 +141,18 @@ class Engine:
     def evict_l0(self) -> tuple[int, int]:
         """Drop every slot that no sequence uses. Returns: (bytes, windows)."""
         return self._residency.evict_all()
+
+    def forget_l0(self, windows: Collection[WindowId]) -> tuple[int, int]:
+        """Drop these windows, and zero all that no sequence uses: slots, buffers, staging.
+
+        A window that a sequence uses stays. Returns: (bytes, windows) dropped.
+        """
+        dropped = self._residency.drop(windows)
+        self._model.clear(self._residency.free_slots)
+        self._model.wipe()
+        self._computation.wipe()
+        self._sealer.wipe()
+        return dropped
 
     @property
     def idle(self) -> bool:
@@ -281,6 +294,8 @@ class Engine:
     def _leave(self, sequence: Sequence) -> None:
         """Its slots are given back; named ones stay resident until they are evicted."""
         self._residency.release(sequence.table)
+        if sequence.tail is not None:
+            sequence.tail.wipe()
         sequence.table, sequence.tail = [], None
         sequence.state = State.FINISHED
         self._scheduler.remove(sequence)

@@ -113,3 +113,7 @@ class LoadedModel:
     def clear(self, slots: Sequence[int]) -> None:
         for slot in slots:
             self._pool.zero_slot(slot)
+
+    @torch.inference_mode()
+    def wipe(self) -> None:
+        self._attention.wipe()

@@ -70,7 +70,7 @@ class Tail:
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
-        self._shared = False
+        self._shared = self._lent = False
         self.num_rows = 0
         self.data = torch.zeros(profile.window_payload_bytes, dtype=torch.uint8)
         self._layers = self._views()
@@ -80,7 +80,7 @@ class Tail:
         if self._shared:
             self.data = self.data.clone()
             self._layers = self._views()
-            self._shared = False
+            self._shared = self._lent = False
         end = self.num_rows + num_new
         return [layer[self.num_rows : end] for layer in self._layers]
 
@@ -92,10 +92,16 @@ class Tail:
         """The tail as one window: per layer [1, S, G, 2 * D]."""
         return [layer[None] for layer in self._layers]
 
+    def wipe(self) -> None:
+        """Its sequence is over, or has sealed it: zero the rows, where no fork reads them."""
+        if not (self._shared or self._lent):
+            self.data.zero_()
+
     def fork(self) -> Tail:
         """The same rows, copied when the fork first writes."""
+        self._lent = True
         twin = Tail.__new__(Tail)
-        twin._profile, twin._shared = self._profile, True
+        twin._profile, twin._shared, twin._lent = self._profile, True, False
         twin.num_rows, twin.data, twin._layers = self.num_rows, self.data, self._layers
         return twin
 

@@ -15,7 +15,7 @@ so no dispatch can ever lose a slot it reads.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from glia.engine.placement import FreeSlots
@@ -128,6 +128,20 @@ class Residency:
             self._evict_oldest()
         return count * self._slot_bytes, count
 
+    def drop(self, window_ids: Collection[WindowId]) -> tuple[int, int]:
+        """Drop these, where nobody uses them. Returns: (bytes, windows) given back."""
+        slots = [self._slots[name] for name in window_ids if name in self._slots]
+        unused = [slot for slot in slots if slot in self._kept]
+        for slot in unused:
+            del self._kept[slot]
+            self._free_named(slot)
+        return len(unused) * self._slot_bytes, len(unused)
+
+    @property
+    def free_slots(self) -> list[int]:
+        """Slots without a name and without a user; some hold what was there before."""
+        return list(self._free)
+
     def count_lookup(self, num_hits: int, num_misses: int) -> None:
         """Windows of a prompt that were found here, and that were not."""
         self._num_hits += num_hits
@@ -157,6 +171,9 @@ class Residency:
 
     def _evict_oldest(self) -> None:
         slot, _ = self._kept.popitem(last=False)
+        self._free_named(slot)
+        self._num_evicted += 1
+
+    def _free_named(self, slot: int) -> None:
         del self._slots[self._names.pop(slot)]
         self._free.give(slot)
-        self._num_evicted += 1

@@ -51,6 +51,7 @@ class Sealer:
         self._next = 0
         self._num_steps = 0
         self._under_way: deque[_UnderWay] = deque()
+        self._written: set[int] = set()  # cells that are not zero for sure
         size = profile.window_payload_bytes
         staging = torch.from_numpy(memory.staging)
         self._cells = window_views(staging, profile, layer_starts(profile), size, num_cells)
@@ -83,6 +84,14 @@ class Sealer:
         while any(sequence in (None, seal.sequence) for seal in self._under_way):
             self._end_oldest()
 
+    def wipe(self) -> None:
+        """Zero the cells that nobody reads any more."""
+        busy = {cell for s in self._under_way for cell in range(s.first, s.first + s.count)}
+        for cell in self._written - busy:
+            for layer in self._cells:
+                layer[cell] = 0
+        self._written &= busy
+
     def _begin(self, sequence: Sequence, windows: list[torch.Tensor]) -> None:
         self.drain(sequence)
         if not sequence.keepable:
@@ -91,6 +100,7 @@ class Sealer:
         first = self._free_cells(count)
         for cells, layer in zip(self._cells, windows, strict=True):
             cells[first : first + count].copy_(layer)
+        self._written.update(range(first, first + count))
         index = sequence.num_staged
         self._memory.seal_begin(
             sequence.chain[-1] if sequence.chain else None,

@@ -14,12 +14,13 @@ import traceback
 from collections.abc import Sequence as Several
 from pathlib import Path
 
-from glia.client import Client
+from glia.client import Client, FromGliad
 from glia.engine.boot import Booted, BootSettings, boot
 from glia.engine.outcome import Emitted, Finished, Outcome, Prefilled
 from glia.engine.sampler import Sampling
 from glia.engine.sequence import Answer, Request, Sequence
 from glia.errors import EngineFailed, GliaError, NotRunning
+from glia.graph.ids import WindowId
 from glia.local import messages as m
 from glia.local import values
 
@@ -74,7 +75,7 @@ class Worker:
                 if (self._engine.num_running, self._engine.num_waiting) != self._told:
                     self._send_stats()
 
-    def _take(self, call: m.Run | m.CancelRun | m.EvictL0) -> None:
+    def _take(self, call: FromGliad) -> None:
         if isinstance(call, m.Run):
             self._submit(call)
         elif isinstance(call, m.CancelRun):
@@ -83,7 +84,11 @@ class Worker:
                 self._engine.cancel(sequence)
             self._client.send_reply(m.Done(call.id))
         else:
-            freed_bytes, freed_windows = self._engine.evict_l0()
+            if isinstance(call, m.ForgetL0):
+                names = {WindowId(name) for name in call.windows}
+                freed_bytes, freed_windows = self._engine.forget_l0(names)
+            else:
+                freed_bytes, freed_windows = self._engine.evict_l0()
             self._send_stats()
             self._client.send_reply(m.EvictReply(call.id, freed_bytes, freed_windows))
 

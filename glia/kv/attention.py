@@ -131,6 +131,10 @@ class TileAttention:
         )
         return out[0, :, :used].view(by_head).transpose(0, 1)
 
+    def wipe(self) -> None:
+        """Forget the last queries."""
+        self._packed.zero_()
+
     def is_exact(self) -> bool:
         """Whether pieces of a tile have the bits of the whole tile, on seeded random data."""
         random = torch.Generator().manual_seed(1)
@@ -195,6 +199,13 @@ class PooledAttention:
             if rotary is not None and id(rotary) not in self._cos_sin:
                 cos, sin = rotary.at(dispatch.position, dispatch.num_tokens)
                 self._cos_sin[id(rotary)] = (cos[:, None], sin[:, None])
+
+    def wipe(self) -> None:
+        """Between two forwards: zero what the last ones left beside the slots."""
+        self._dispatch, self._raw, self._cos_sin = None, (), {}
+        for tiles in set(self._tiles):
+            tiles.wipe()
+        self._pool.zero_scratch()
 
     @property
     def num_tokens(self) -> int:

@@ -76,4 +76,10 @@ class ComputeModel(Protocol):
         """
 
     def clear(self, slots: Sequence[int]) -> None:
-        """Zero these slots: what a failed step left there must not meet a mask (0 x NaN)."""
+        """Zero these slots: what a failed step left there must not meet a mask (0 x NaN).
+
+        Slots that were never written are not touched.
+        """
+
+    def wipe(self) -> None:
+        """Zero what computing leaves beside the slots: gathered rows, packed queries."""

@@ -114,6 +114,8 @@ class Pool:
         longest = min(context_tokens, num_slots * block_size) + KEY_TILE + block_size
         width = max(s.kv_heads * s.head_dim for s in shapes)
         self._scratch = _zeros((2, longest * width), dtype, device)
+        self._scratch_used = [0, 0]  # leading elements that are not zero for sure
+        self._is_written = bytearray(num_slots)
 
     @property
     def slot_bytes(self) -> int:
@@ -138,6 +140,7 @@ class Pool:
         slots = list(table[: -(-end // size)])
         key_length = -(-end // KEY_TILE) * KEY_TILE
         new = slots[position // size :]
+        self._mark(new)
         new_rows: slice | torch.Tensor
         if _consecutive(new):
             start = new[0] * size + position % size
@@ -175,7 +178,7 @@ class Pool:
     def _gathered(self, tensor: torch.Tensor, slots: torch.Tensor, which: int) -> torch.Tensor:
         num_heads, _, dim = tensor.shape
         count = slots.shape[0] * self.block_size
-        out = self._scratch[which, : num_heads * count * dim]
+        out = self._room(which, num_heads * count * dim)
         by_slot = self._by_slot(tensor).flatten(2)
         gathered = out.view(num_heads, slots.shape[0], self.block_size * dim)
         for head in range(num_heads):  # along the first dimension rows are copied whole
@@ -205,6 +208,7 @@ class Pool:
         """
         num_windows, size, num_heads, width = payload.shape
         num_tokens, dim = num_windows * size, width // 2
+        self._mark(slots)
         by_head = payload.permute(2, 0, 1, 3)
         cos_sin = None if rotary is None else rotary.at(position, num_tokens)
         if _consecutive(slots):
@@ -217,7 +221,7 @@ class Pool:
         self._by_slot(self._values[layer])[:, index] = by_head[..., dim:].to(
             self.device, self.dtype
         )
-        keys = self._scratch[1, : num_heads * num_tokens * dim].view(num_heads, num_tokens, dim)
+        keys = self._room(1, num_heads * num_tokens * dim).view(num_heads, num_tokens, dim)
         self._rotate_into(keys, by_head[..., :dim], cos_sin)
         self._by_slot(self._keys[layer])[:, index] = keys.view(by_head[..., :dim].shape)
 
@@ -230,14 +234,31 @@ class Pool:
         """keys [G, W * S, D] become source [G, W, S, D], rotated."""
         keys.view(source.shape).copy_(source)
         if cos_sin is not None:
-            swapped = self._scratch[0, : keys.numel()].view(keys.shape)
+            swapped = self._room(0, keys.numel()).view(keys.shape)
             rotate_in_place(keys, swapped, *cos_sin)
 
     def zero_slot(self, slot: int) -> None:
-        """Forget what a slot holds, in all layers."""
+        """Forget what a slot holds, in all layers. One that was never written is not touched."""
+        if not self._is_written[slot]:
+            return
         size = self.block_size
         for tensor in (*self._keys, *self._values):
             tensor[:, slot * size : (slot + 1) * size] = 0
+        self._is_written[slot] = 0
+
+    def zero_scratch(self) -> None:
+        """Forget what was gathered and rotated; between two dispatches nobody reads it."""
+        for which, used in enumerate(self._scratch_used):
+            self._scratch[which, :used] = 0
+        self._scratch_used = [0, 0]
+
+    def _room(self, which: int, num_elements: int) -> torch.Tensor:
+        self._scratch_used[which] = max(self._scratch_used[which], num_elements)
+        return self._scratch[which, :num_elements]
+
+    def _mark(self, slots: Sequence[int]) -> None:
+        for slot in slots:
+            self._is_written[slot] = 1
 
 
 def _consecutive(slots: Sequence[int]) -> bool:

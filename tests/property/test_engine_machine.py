@@ -1,4 +1,4 @@
-"""Any order of requests, steps, cancels, forks and evictions: the tokens each gets alone."""
+"""Any order of requests, steps, cancels, forks, evictions and forgetting: each gets its tokens."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(target=live, sequence=live)
     def fork(self, sequence: Sequence) -> Sequence:
-        if sequence.state is State.DECODING:
+        if sequence.state is State.DECODING and sequence not in self.rig.engine._ending:
             try:
                 return self.rig.engine.fork(sequence)
             except PoolExhausted:
@@ -93,6 +93,17 @@ class EngineMachine(RuleBasedStateMachine):
     @rule()
     def evict_l0(self) -> None:
         self.rig.engine.evict_l0()
+
+    @rule(every=st.integers(1, 4))
+    def forget_l0(self, every: int) -> None:
+        engine = self.rig.engine
+        doomed = set(list(engine._residency._slots)[::every])
+        engine.forget_l0(doomed)
+        used = {slot for s in engine._scheduler.running for slot in s.table}
+        stay = {name for name, slot in engine._residency._slots.items() if slot in used}
+        assert doomed & set(engine._residency._slots) <= stay
+        for slot in engine._residency.free_slots:
+            assert not any(pool[slot].any() for pool in self.model.pool)
 
     @rule()
     def change_pace(self) -> None:

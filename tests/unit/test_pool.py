@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -113,6 +116,43 @@ def test_a_cleared_slot_is_zero_and_its_neighbours_are_not() -> None:
         for tensor in (keys, values):
             is_zero = (tensor == 0).all(0).all(1)[1:48]  # position 0 of layer 0 is 10,000
             assert is_zero.tolist() == [16 <= position < 32 for position in range(1, 48)]
+
+
+def test_zeroing_what_was_never_written_takes_no_memory() -> None:
+    pool = make_pool(num_slots=30_000, context=512)
+    fill(pool, [7], [SIZE])
+
+    def resident_bytes() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    before = resident_bytes()
+    for slot in range(pool.num_slots):
+        pool.zero_slot(slot)
+    pool.zero_scratch()
+    assert resident_bytes() - before < pool.num_bytes // 20
+    assert not any(tensor[:, 7 * SIZE : 8 * SIZE].any() for tensor in pool._values)
+
+
+@pytest.mark.parametrize("slots", [[4, 5], [9, 3]])
+def test_what_was_loaded_is_zeroed(slots: list[int]) -> None:
+    pool = make_pool()
+    pool.load(0, torch.ones(2, SIZE, 2, 16), slots, None, 0)
+    assert pool._keys[0].any()
+    for slot in range(pool.num_slots):
+        pool.zero_slot(slot)
+    assert not pool._keys[0].any()
+    assert not pool._values[0].any()
+
+
+def test_scratch_is_zero_after_what_was_gathered_is_forgotten() -> None:
+    pool = make_pool()
+    table = TABLES[3]
+    fill(pool, table, [70])
+    pool.load(0, torch.ones(2, SIZE, 2, 16), [9, 3], None, 0)
+    pool.view(2, pool.dispatch(69, 1, table))
+    assert pool._scratch.any()
+    pool.zero_scratch()
+    assert not pool._scratch.any()
 
 
 @pytest.mark.parametrize("context", [64, 512, 100_000])
