@@ -68,6 +68,7 @@ async def answer(parts: Parts, call: ApiCall, post: Deliver) -> Reply:
 
 async def _status(parts: Parts, call: Status) -> StatusReply:
     tiers = await parts.memory.tiers()
+    door = parts.door
     return StatusReply(
         id=call.id,
         version=parts.version,
@@ -77,7 +78,8 @@ async def _status(parts: Parts, call: Status) -> StatusReply:
         uptime_s=time.monotonic() - parts.started_s,
         tiers={"l0": _l0(parts), **tiers},
         engines=parts.engines.values(),
-        counters=dict(parts.counters),
+        counters={**parts.counters, **({"http_restarts": door.num_restarts} if door else {})},
+        http=door.address if door else None,
     )
 
 

@@ -20,6 +20,7 @@ from daemon.config import Config
 from daemon.conversation_files import ConversationFiles
 from daemon.conversations import Conversations
 from daemon.data_dir import DataDirLock, check_version, prepare
+from daemon.door_process import Door, open_door
 from daemon.engine_life import process_of
 from daemon.engine_memory import EngineMemory
 from daemon.engine_need import Needs
@@ -51,9 +52,9 @@ def main(config: Config, program: Sequence[str] = ENGINE_PROGRAM) -> int:
         program: the command that is an engine, up to its flags.
     Raises: UserError, StoreError, ConfigError where it cannot start.
     """
-    with _prepared(config) as (memory, conversations, listener):
+    with _prepared(config) as (memory, conversations, listener, door):
         try:
-            trio.run(run_node, config, tuple(program), memory, conversations, listener)
+            trio.run(run_node, config, tuple(program), memory, conversations, listener, door)
         except BaseException:
             _log.exception("gliad crashed")
             raise
@@ -69,7 +70,9 @@ def gliad_version() -> str:
 
 
 @contextmanager
-def _prepared(config: Config) -> Iterator[tuple[Memory, Conversations, socket.socket]]:
+def _prepared(
+    config: Config,
+) -> Iterator[tuple[Memory, Conversations, socket.socket, Door | None]]:
     """Everything that can fail for a reason the user should read, before anything runs."""
     paths = Paths(config.data_dir)
     socket_path(paths.socket)
@@ -90,8 +93,11 @@ def _prepared(config: Config) -> Iterator[tuple[Memory, Conversations, socket.so
         listener = listen(paths.socket)
         stack.callback(paths.socket.unlink, missing_ok=True)
         stack.callback(listener.close)
+        door = open_door(config.http, paths)
+        if door is not None:
+            stack.callback(door.close)
         _log.info("gliad %s starts at %s", gliad_version(), paths.data_dir)
-        yield Memory(arena, store, config.l1.hot_steps), conversations, listener
+        yield Memory(arena, store, config.l1.hot_steps), conversations, listener, door
         _log.info("gliad ends")
 
 
@@ -101,6 +107,7 @@ async def run_node(
     memory: Memory,
     conversations: Conversations,
     listener: socket.socket,
+    door: Door | None,
 ) -> None:
     """Serve until told to stop, then write what is dirty."""
     paths = Paths(config.data_dir)
@@ -127,11 +134,14 @@ async def run_node(
                 broker=Broker(registry, engines, conversations, runs, uses, most),
                 conversations=conversations,
                 runs=runs,
+                door=door,
                 counters=counters,
                 stopping=trio.Event(),
             )
             parts.broker.preload(config.engine.preload)
             serving.start_soon(Server(parts).run, listener)
+            if door is not None:
+                serving.start_soon(door.run)
             serving.start_soon(_stop_on_signal, parts.stopping)
             await parts.stopping.wait()
             _log.info("stopping")

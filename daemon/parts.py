@@ -12,6 +12,7 @@ import trio
 from daemon.broker import Broker
 from daemon.config import Config
 from daemon.conversations import Conversations
+from daemon.door_process import Door
 from daemon.engines import Engines
 from daemon.memory import Memory
 from daemon.models_registry import ModelsRegistry
@@ -25,6 +26,7 @@ class Parts:
     """The parts of a node, one of each.
 
     Attributes:
+        door: None where there is none.
         counters: what `status` shows beside the tiers.
         stopping: set when the node shall end.
     """
@@ -39,6 +41,7 @@ class Parts:
     broker: Broker
     conversations: Conversations
     runs: Runs
+    door: Door | None
     counters: Counter[str]
     stopping: trio.Event
     checking: trio.Lock = field(default_factory=trio.Lock)

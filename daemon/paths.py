@@ -49,6 +49,11 @@ class Paths:
         return self.data_dir / "conversations"
 
     @property
+    def http_key(self) -> Path:
+        """The key of HTTP requests, mode 0600."""
+        return self.data_dir / "http.key"
+
+    @property
     def log(self) -> Path:
         """gliad's log; engines write to it through gliad."""
         return self.data_dir / "gliad.log"

@@ -34,6 +34,7 @@
         ├─ UnknownConversation       no conversation of that name
         ├─ ConversationBusy          it is being answered in, or forgotten: wait, or stop that
         └─ BadRequest                any other argument that cannot be
+            └─ BadField                a field of an HTTP request: its path, and what is wrong
 
 Each class has a `code` (stable, travels on the local socket), an `exit_code`
 for the CLI, and `retry`: whether asking again, later or elsewhere, can help.
@@ -49,6 +50,7 @@ Retry = Literal["never", "later", "elsewhere"]
 __all__ = [
     "AlreadyRunning",
     "ArenaExhausted",
+    "BadField",
     "BadModelFile",
     "BadRequest",
     "Cancelled",
@@ -269,6 +271,28 @@ class ConversationBusy(UserError):
 
 class BadRequest(UserError):
     code = "bad_request"
+
+
+class BadField(BadRequest):
+    """A field of an HTTP request that is missing, malformed or not supported.
+
+    Attributes:
+        field: its path, as `messages[0].content`; None where it is the whole body.
+        reason: OpenAI's word for what is wrong with it.
+    """
+
+    code = "bad_field"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        reason: str = "invalid_value",
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.field, self.reason = field, reason
 
 
 def _by_code() -> dict[str, type[GliaError]]:

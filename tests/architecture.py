@@ -31,6 +31,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "glia.errors", "glia.graph", "glia.store", "glia.local", "glia.client",
         "glia.model", "daemon",
     ),
+    "daemon.door": (  # a process of its own, and a client as any other
+        "glia.errors", "glia.graph", "glia.local", "glia.client", "glia.model",
+        "daemon.verbs.text", "daemon.verbs.turn_values", "daemon.door",
+    ),
 }  # fmt: skip
 
 # modules that must do something before they import: OpenMP reads its environment once
@@ -48,6 +52,9 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "numpy": ("glia.kv", "glia.engine"),
     "tokenizers": ("glia.model",),
     "jinja2": ("glia.model",),
+    "starlette": ("daemon.door",),
+    "hypercorn": ("daemon.door",),
+    "prometheus_client": ("daemon.door",),
     "asyncio": (),
     "tests": (),
     "simulations": (),

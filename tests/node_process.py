@@ -14,6 +14,7 @@ from daemon.config import (
     Config,
     ConversationsConfig,
     EngineConfig,
+    HttpConfig,
     L0Config,
     L1Config,
     L2Config,
@@ -35,6 +36,7 @@ def _config(data_dir: Path, models_dir: Path, settings: dict[str, dict[str, floa
         l2=L2Config(**settings.get("l2", {})),
         engine=EngineConfig(**{"memory_bytes": _ANY_MEMORY, **settings.get("engine", {})}),
         conversations=ConversationsConfig(**settings.get("conversations", {})),
+        http=HttpConfig(**settings.get("http", {})),
         api=ApiConfig(**settings.get("api", {})),
     )
 

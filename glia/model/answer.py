@@ -25,22 +25,23 @@ class AnswerStream:
     def finish(self) -> str:
         """What is left, up to a stop string."""
         held, self._held = self._held + self._stream.finish(), ""
-        return _before_stop(held, self._stop)
+        return text_before_stop(held, self._stop)
 
 
 def answer_text(tokens: Sequence[int], stop: Sequence[str], tokenizer: Tokenizer) -> str:
     """The answer's text up to a stop string."""
-    return _before_stop(tokenizer.decode(tokens), stop)
+    return text_before_stop(tokenizer.decode(tokens), stop)
+
+
+def text_before_stop(text: str, stop: Sequence[str]) -> str:
+    """What stands before the first stop string, all where there is none."""
+    return text[: _end(text, stop)]
 
 
 def _num_held_back(text: str, stop: Sequence[str]) -> int:
     """How many last characters of `text` may belong to a stop string, or stand after one."""
     sizes = (n for s in stop for n in range(1, len(s)) if text.endswith(s[:n]))
     return max(len(text) - _end(text, stop), max(sizes, default=0))
-
-
-def _before_stop(text: str, stop: Sequence[str]) -> str:
-    return text[: _end(text, stop)]
 
 
 def _end(text: str, stop: Sequence[str]) -> int:

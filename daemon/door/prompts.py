@@ -1,0 +1,131 @@
+"""A request's prompt as tokens, and as a turn of the conversation that it names.
+
+HTTP requests bring the whole conversation each time. What is known of it is found by its
+tokens; nothing need be named for that. A request that names a conversation goes on with its
+log: the answers in it stay the tokens that the model chose, and all of them are found again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from daemon.door.asked import Asked
+from daemon.door.models import TextModel
+from daemon.verbs.turn_values import turn_value
+from glia.client import Client, Conversation
+from glia.errors import BadField, UnknownConversation
+from glia.graph.conversation import ANSWER_ROLE
+from glia.local.messages import MAX_FRAME_BYTES
+from glia.local.values import TurnValue
+from glia.model.answer import text_before_stop
+from glia.model.chat import Message
+from glia.model.tokenizer import Tokenizer
+from glia.model.turns import as_messages, next_prompt
+
+# msgpack writes a token in at most 5 bytes; the rest of the frame is for the other fields.
+_MAX_TOKENS = (MAX_FRAME_BYTES - 128 * 1024) // 5
+_ANSWER_TOKENS = 4096  # where a request does not say: K/V is set apart for so many
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What gliad is asked to continue.
+
+    Attributes:
+        max_tokens: of the answer.
+        turn: None for an anonymous conversation.
+    """
+
+    tokens: list[int]
+    max_tokens: int
+    turn: TurnValue | None
+
+
+def make_prompt(client: Client, model: TextModel, asked: Asked) -> Prompt:
+    """The prompt of a request. Raises: BadField, PromptError, GliaError."""
+    field = "messages" if isinstance(asked.prompt, tuple) else "prompt"
+    tokens, turn = _encode(client, model, asked)
+    if not tokens:
+        raise BadField("the prompt is empty", field=field)
+    most = min(model.value.context_tokens or _MAX_TOKENS, _MAX_TOKENS)
+    if len(tokens) >= most:
+        raise BadField(
+            f"the prompt has {len(tokens):,} tokens; {model.value.name} takes {most - 1:,} at most",
+            field=field,
+            reason="context_length_exceeded",
+        )
+    return Prompt(tokens, asked.max_tokens or min(most - len(tokens), _ANSWER_TOKENS), turn)
+
+
+def _encode(client: Client, model: TextModel, asked: Asked) -> tuple[list[int], TurnValue | None]:
+    if isinstance(asked.prompt, tuple):
+        return _encode_chat(client, model, asked, asked.prompt)
+    if asked.conversation:
+        raise BadField(
+            "a conversation goes on with messages: use /v1/chat/completions",
+            field="conversation",
+            reason="unsupported_parameter",
+        )
+    if isinstance(asked.prompt, str):
+        return model.tokenizer.encode(asked.prompt, special=True), None
+    if max(asked.prompt, default=0) >= model.tokenizer.vocab_size:
+        raise BadField("a token id is not in the vocabulary", field="prompt")
+    return asked.prompt, None
+
+
+def _encode_chat(
+    client: Client, model: TextModel, asked: Asked, messages: tuple[Message, ...]
+) -> tuple[list[int], TurnValue | None]:
+    template, tokenizer = model.template, model.tokenizer
+    if template is None:
+        raise BadField(
+            f"{model.value.name} has no chat template: use /v1/completions",
+            field="model",
+            reason="unsupported_value",
+        )
+    if not asked.conversation:
+        return tokenizer.encode(template.render(messages)), None
+    log = _log(client, asked.conversation)
+    if log is None:
+        prompt = next_prompt(template, tokenizer, (), (), messages)
+    else:
+        new = _new_messages(tokenizer, log, messages, asked)
+        prompt = next_prompt(template, tokenizer, log.tokens, log.messages, new)
+    return prompt.tokens, turn_value(prompt, asked.conversation, create=log is None)
+
+
+def _log(client: Client, name: str) -> Conversation | None:
+    try:
+        return client.conversation(name)
+    except UnknownConversation:
+        return None
+
+
+def _new_messages(
+    tokenizer: Tokenizer, log: Conversation, messages: Sequence[Message], asked: Asked
+) -> Sequence[Message]:
+    """Those that the log does not have yet. Raises: BadField where others come before them."""
+    logged = as_messages(tokenizer, log.tokens, log.messages)
+    for at, (had, given) in enumerate(zip(logged, messages, strict=False)):
+        if not _is_same(had, given, asked.stop):
+            raise BadField(
+                f"{asked.conversation} has another message here",
+                field=f"messages[{at}]",
+                reason="conversation_differs",
+            )
+    if len(messages) <= len(logged):
+        raise BadField(
+            f"{asked.conversation} has {len(logged)} messages already; send them and the next one",
+            field="messages",
+            reason="conversation_differs",
+        )
+    return messages[len(logged) :]
+
+
+def _is_same(had: Message, given: Message, stop: Sequence[str]) -> bool:
+    """Whether a client was told this. Of an answer it was told what stands before a stop string."""
+    text = had["content"]
+    if had["role"] == ANSWER_ROLE and given["content"] != text:
+        text = text_before_stop(text, stop)
+    return (had["role"], text) == (given["role"], given["content"])

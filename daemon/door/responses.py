@@ -1,0 +1,85 @@
+"""Responses: errors, and an answer that is sent as a worker thread brings it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import trio
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from daemon.door.gliad import Gliad, tell
+from daemon.door.refusals import Refusal, refusal_of
+from glia.client import Client
+from glia.errors import GliaError
+
+JSON = "application/json"
+_STREAM = "text/event-stream; charset=utf-8"
+
+Work = Callable[[Client], Iterator[bytes]]
+
+
+def response_of(refusal: Refusal) -> Response:
+    """An error as a response."""
+    return Response(refusal.body, refusal.status, refusal.headers, JSON)
+
+
+class AnswerResponse(Response):
+    """What `work` yields in a worker thread, sent as it comes.
+
+    An error before the first bytes is a response of its own, one behind them is an event.
+    When the client goes away the work is given up, and waited for.
+
+    Args:
+        is_stream: whether it is events; else the first bytes are all.
+    """
+
+    def __init__(self, gliad: Gliad, work: Work, *, is_stream: bool) -> None:
+        super().__init__(media_type=_STREAM if is_stream else JSON)
+        self._gliad = gliad
+        self._work = work
+        self._is_stream = is_stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)
+            await self._answer(scope, receive, send)
+            nursery.cancel_scope.cancel()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def take(data: bytes) -> None:
+            nonlocal has_begun
+            if not has_begun:
+                has_begun = True
+                await send(self._start(data))
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+        def bring(client: Client) -> None:
+            for data in self._work(client):
+                tell(take, data)
+
+        try:
+            await self._gliad.ask(bring)
+        except GliaError as error:
+            refusal = refusal_of(error)
+            if not has_begun:
+                await response_of(refusal)(scope, receive, send)
+                return
+            await take(b"data: " + refusal.body + b"\n\n")
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _start(self, data: bytes) -> dict[str, object]:
+        headers = [(b"content-type", (self.media_type or "").encode())]
+        if self._is_stream:
+            headers.append((b"cache-control", b"no-cache"))
+        else:
+            headers.append((b"content-length", str(len(data)).encode()))
+        return {"type": "http.response.start", "status": 200, "headers": headers}
+
+
+async def _cancel_when_gone(receive: Receive, scope: trio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
