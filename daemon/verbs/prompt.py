@@ -110,8 +110,20 @@ def _text(args: argparse.Namespace) -> str:
         return _as_unicode(args.prompt.encode(errors="surrogateescape"), "the prompt")
     if args.file is None and args.prompt is None and sys.stdin.isatty():
         raise PromptError("there is no prompt", hint='gliad run MODEL "some text"')
-    name = args.file or "-"
+    return read_text(args.file or "-")
+
+
+def read_text(name: str) -> str:
+    """The text of a file, or (-) of stdin. Raises: PromptError."""
     return _as_unicode(_read(name), "standard input" if name == "-" else name)
+
+
+def read_line() -> str:
+    """The next line of stdin with its end, "" behind the last. Raises: PromptError."""
+    data = sys.stdin.buffer.readline(MAX_PROMPT_BYTES + 1)
+    if len(data) > MAX_PROMPT_BYTES:
+        raise PromptError(f"a line larger than {MAX_PROMPT_BYTES:,} bytes", hint="shorten it")
+    return _as_unicode(data, "standard input")
 
 
 def _token_list(name: str) -> list[int]:

@@ -41,7 +41,10 @@ def test_an_argument_too_many_names_its_verb(words: str, verb: str, capfd: Any) 
     assert said.err.endswith(f"hint: gliad {verb} --help\n")
 
 
-@pytest.mark.parametrize("verb", [["status"], ["models"], ["check"], ["evict", "--tier", "l0"]])
+@pytest.mark.parametrize("verb", [["status"], ["models"], ["check"], ["evict", "--tier", "l0"],
+     ["chat", "tiny"], ["conversations"], ["fork", "a", "b"], ["export", "a"], ["forget", "a"],
+     ["ps"], ["recall", "a"]],
+)  # fmt: skip
 def test_an_error_of_gliad_keeps_its_class_and_hint(
     verb: list[str], gliad: FakeGliad, world: World, capfd: Any
 ) -> None:
@@ -78,7 +81,8 @@ def test_a_mistake_in_a_file_names_the_page_of_its_keys(
 @pytest.mark.parametrize(
     "verb",
     [["status"], ["models"], ["run", "m", "x"], ["chain", "ab" * 32], ["check"], ["stop"],
-     ["evict", "--tier", "l0"], ["wait", "--timeout", "0"]],
+     ["evict", "--tier", "l0"], ["wait", "--timeout", "0"], ["chat", "m"], ["conversations"],
+     ["fork", "a", "b"], ["export", "a"], ["forget", "a"], ["ps"], ["recall", "a"]],
 )  # fmt: skip
 def test_without_a_gliad_the_hint_starts_one(verb: list[str], capfd: Any, tmp_path: Path) -> None:
     said = say(capfd, *verb, "--data-dir", str(tmp_path))

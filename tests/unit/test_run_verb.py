@@ -96,7 +96,10 @@ def test_run_takes_its_prompt_from_where_it_is(
 
 def test_run_uses_the_chat_template(gliad: FakeGliad, capfd: Any, tmp_path: Path) -> None:
     said = say(capfd, "run", "tiny", "Hi")
-    assert (said.code, said.hint) == (2, "hint: gliad run tiny TEXT --raw continues a text as it is")
+    assert (said.code, said.hint) == (
+        2,
+        "hint: gliad run tiny TEXT --raw continues a text as it is",
+    )
     (tmp_path / "model" / "chat_template.jinja").write_text(
         "{% for m in messages %}<bos>{{ m.role }}:{{ m.content }}{% endfor %}"
     )
@@ -104,6 +107,37 @@ def test_run_uses_the_chat_template(gliad: FakeGliad, capfd: Any, tmp_path: Path
     tokenizer = Tokenizer.load(tmp_path / "model")
     expected = "<bos>system:Be brief<bos>user:Hi"
     assert tokenizer.decode(sent(gliad, m.Generate).tokens, skip_special=False) == expected
+
+
+def test_run_goes_on_with_a_conversation(gliad: FakeGliad, capfd: Any, tmp_path: Path) -> None:
+    (tmp_path / "model" / "chat_template.jinja").write_text(
+        "{% for m in messages %}<bos>{{ m.content }}<eos>{% endfor %}<bos>"
+    )
+    words = ("--conversation", "story", "--system", "S")
+    assert say(capfd, "run", "tiny", "a", *words, "--json").json["conversation"] == "story"
+    assert say(capfd, "run", "tiny", "b", *words).code == 0
+    call = sent(gliad, m.Generate)
+    tokenizer = Tokenizer.load(tmp_path / "model")
+    expected = f"<bos>S<eos><bos>a<eos><bos>{ANSWER}<eos><bos>b<eos><bos>"
+    assert tokenizer.decode(call.tokens, skip_special=False) == expected
+    assert [said.content for said in call.turn.messages] == ["b"]
+    said = say(capfd, "run", "tiny", "c", "--conversation", "story", "--system", "other")
+    assert (said.code, said.hint) == (
+        2, "hint: leave out --system, or give another --conversation",
+    )  # fmt: skip
+
+
+def test_run_goes_on_with_tokens(
+    gliad: FakeGliad, world: World, capfd: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "ids").write_text("[5, 6]")
+    words = ("run", "tiny", "--token-ids", str(tmp_path / "ids"), "--conversation", "ids")
+    assert [say(capfd, *words).code for _ in range(2)] == [0, 0]
+    call = sent(gliad, m.Generate)
+    assert call.tokens == [5, 6, *world.tokens, 5, 6]
+    (message,) = call.turn.messages
+    size = len(call.tokens)
+    assert (message.role, message.content, message.start, message.end) == ("", None, size - 2, size)
 
 
 def test_run_without_a_tokenizer_speaks_tokens(

@@ -1,0 +1,94 @@
+"""forget: a conversation, and every byte that nothing else uses, is gone."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from daemon import show
+from glia.client import Client
+from glia.errors import BadRequest, UnknownConversation
+from glia.local.messages import ForgetReply
+from glia.local.values import ConversationValue
+
+
+def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
+    """Declare this module's verb."""
+    forget = verbs.add_parser(
+        "forget",
+        parents=[common],
+        help="remove conversations, and every byte that nothing else uses",
+        description="Text, tokens and K/V are removed from memory and from the data dir's files; "
+        "what other conversations use stays. What an SSD keeps of old blocks is beyond us.",
+    )
+    forget.add_argument("names", metavar="NAME", nargs="*")
+    forget.add_argument("--anonymous", action="store_true", help="all that have no name")
+    forget.add_argument("--yes", action="store_true", help="do not ask")
+    forget.add_argument("--json", action="store_true")
+    forget.set_defaults(verb=_forget)
+
+
+def _forget(args: argparse.Namespace) -> int:
+    with Client.connect(args.data_dir) as client:
+        chosen = _chosen(args, client.conversations())
+        if chosen and not args.yes and not _agreed(chosen):
+            show.note("nothing was forgotten")
+            return 0
+        replies = [(about.name, _forget_one(client, args, about.name)) for about in chosen]
+    if args.json:
+        show.as_json([_as_dict(name, reply) for name, reply in replies])
+    elif not replies:
+        show.note("there is nothing to forget")
+    return 0
+
+
+def _chosen(
+    args: argparse.Namespace, known: Sequence[ConversationValue]
+) -> list[ConversationValue]:
+    """Those asked for, each once. Raises: BadRequest, UnknownConversation."""
+    if not args.names and not args.anonymous:
+        raise BadRequest("forget what?", hint="gliad conversations lists their names")
+    by_name = {about.name: about for about in known}
+    for name in args.names:
+        if name not in by_name:
+            raise UnknownConversation(
+                f"there is no conversation {name!r}; nothing was forgotten",
+                hint="gliad conversations",
+            )
+    wanted = {*args.names, *(about.name for about in known if about.anonymous and args.anonymous)}
+    return [about for about in known if about.name in wanted]
+
+
+def _agreed(chosen: Sequence[ConversationValue]) -> bool:
+    """Ask. Raises: BadRequest where nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise BadRequest("forgetting is for good, and nobody is here to ask", hint="add --yes")
+    for about in chosen[:10]:
+        show.note(f"{about.name}: {about.num_messages:,} messages, {about.num_tokens:,} tokens")
+    if len(chosen) > 10:
+        show.note(f"and {len(chosen) - 10:,} more")
+    sys.stderr.write("forget for good? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _forget_one(client: Client, args: argparse.Namespace, name: str) -> ForgetReply:
+    progress = show.ProgressLine()
+    reply = client.forget(name, progress)
+    progress.clear()
+    if not args.json:
+        shared = f"; {reply.num_shared:,} windows stay, others use them" if reply.num_shared else ""
+        freed = f"{show.size(reply.freed_bytes)} in {reply.num_windows:,} windows removed"
+        show.line(f"{name}: {freed}{shared}")
+    return reply
+
+
+def _as_dict(name: str, reply: ForgetReply) -> dict[str, Any]:
+    return {
+        "name": name,
+        "num_windows": reply.num_windows,
+        "freed_bytes": reply.freed_bytes,
+        "num_shared": reply.num_shared,
+    }

@@ -1,0 +1,92 @@
+"""ps: requests under way and the last ones that ended, and what they were spared."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from daemon import show
+from glia.client import Client
+from glia.local.values import RunValue
+
+_TIERS = ("l0", "l1", "l2", "peers")
+_ENDED = ("stop", "length")
+_REFRESH_S = 1.0
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
+    """Declare this module's verb."""
+    ps = verbs.add_parser("ps", parents=[common], help="requests: running ones, and the last ones")
+    ps.add_argument("--watch", action="store_true", help="again every second, until Ctrl-C")
+    ps.add_argument("--json", action="store_true", help="with --watch, a line of JSON each time")
+    ps.set_defaults(verb=_ps)
+
+
+def _ps(args: argparse.Namespace) -> int:
+    with Client.connect(args.data_dir) as client:
+        if not args.watch:
+            _show(client.runs(), as_json=args.json)
+            return 0
+        try:
+            while True:
+                _show_again(client.runs(), as_json=args.json)
+                time.sleep(_REFRESH_S)
+        except KeyboardInterrupt:
+            return 0
+
+
+def _show_again(runs: Sequence[RunValue], *, as_json: bool) -> None:
+    if as_json:
+        show.json_line(runs)
+        return
+    show.piece(_CLEAR if sys.stdout.isatty() else "\n")
+    _show(runs, as_json=False)
+    show.flush()
+
+
+def _show(runs: Sequence[RunValue], *, as_json: bool) -> None:
+    if as_json:
+        show.as_json(runs)
+        return
+    tiers = [tier for tier in _TIERS if tier != "peers" or any(r.cached.peers for r in runs)]
+    show.table(
+        ("MODEL", "CONVERSATION", "STATE", "BEGUN", "PROMPT", *(tier.upper() for tier in tiers),
+         "COMPUTED", "ANSWER", "FIRST TOKEN", "TOKENS/S"),
+        [_row(run, tiers, time.time()) for run in runs],
+    )  # fmt: skip
+    if runs:
+        show.line("\n" + sums_line(runs))
+    for run in runs:
+        if run.error:
+            show.line(f"{run.conversation or run.model}: {run.error}")
+
+
+def _row(run: RunValue, tiers: Sequence[str], now_s: float) -> tuple[str, ...]:
+    return (
+        run.model,
+        run.conversation or "not kept",
+        run.state,
+        f"{show.span(now_s - run.started_s)} ago",
+        f"{run.prompt_tokens:,}",
+        *(f"{getattr(run.cached, tier):,}" for tier in tiers),
+        f"{run.computed:,}",
+        f"{run.completion_tokens:,}",
+        "not yet" if run.ttft_ms is None else f"{run.ttft_ms / 1000:.2f} s",
+        "unknown" if run.tokens_per_s is None else f"{run.tokens_per_s:,.0f}",
+    )
+
+
+def sums_line(runs: Sequence[RunValue]) -> str:
+    """Of those that were answered: 5,000 prompt tokens = 4,000 cached + 1,000 computed."""
+    ended = [run for run in runs if run.state in _ENDED]
+    cached = sum(getattr(run.cached, tier) for run in ended for tier in _TIERS)
+    computed = sum(run.computed for run in ended)
+    prompt = sum(run.prompt_tokens for run in ended)
+    return (
+        f"{len(ended):,} answered: {prompt:,} prompt tokens = "
+        f"{cached:,} cached + {computed:,} computed"
+    )

@@ -1,0 +1,61 @@
+"""Why a prefix is cached no further, in sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from daemon.verbs.explaining import explanation_lines
+from glia.local import messages as m
+from glia.local.values import ReasonValue
+from glia.model.tokenizer import Tokenizer
+from tests.cli_parts import World, say, sent
+from tests.fake_gliad import FakeGliad
+
+CASES = {
+    "model": (ReasonValue("model", 16, detail="ab" * 32), "known for another model only"),
+    "profile": (ReasonValue("profile", 16, detail="windows of 64"), "in another form only"),
+    "class": (ReasonValue("class", 0, detail="native:x"), "(native:x), which is not used"),
+    "evicted": (ReasonValue("evicted", 16, "story"), "was known in conversation story"),
+    "quarantined": (ReasonValue("quarantined", 16), "damaged and has been set aside"),
+    "new": (ReasonValue("new", 16), "from token 16 on it is new"),
+    "last": (ReasonValue("last", 24), "from token 24 on it is computed in any case"),
+    "odd": (ReasonValue("odd", 3, detail="what"), "from token 3 on: odd what"),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_each_reason_has_a_sentence(kind: str) -> None:
+    reason, says = CASES[kind]
+    first, line = explanation_lines(m.ExplainReply(1, 16, [reason]), [1] * 25, None)
+    assert first == "16 of 25 prompt tokens are known here, in whole windows"
+    assert says in line
+
+
+def test_the_first_differing_token_is_shown_in_text(
+    gliad: FakeGliad, world: World, capfd: Any
+) -> None:
+    letter = Tokenizer.load(world.model.source).encode("L")[0]
+    world.num_matched = 16
+    world.reasons = [ReasonValue("differs", 20, "story", letter, 258), ReasonValue("new", 16)]
+    prompt = "The capital of France is"
+    said = say(capfd, "run", "tiny", prompt, "--raw", "--explain", "--max-tokens", "3")
+    assert said.code == 0
+    assert said.err.splitlines()[:3] == [
+        "16 of 25 prompt tokens are known here, in whole windows",
+        "  token 20 differs from conversation story: there 'L', here '<eos>', after ' of Fran'",
+        "  from token 16 on it is new: nothing that is known here goes on like this",
+    ]
+    assert sent(gliad, m.Explain).tokens == sent(gliad, m.Generate).tokens
+    said = say(capfd, "run", "tiny", prompt, "--raw", "--explain", "--json")
+    assert said.err == ""
+    assert said.json["explain"]["num_matched"] == 16
+    assert said.json["explain"]["reasons"][0]["kind"] == "differs"
+    assert said.json["explain"]["reasons"][0]["text"].startswith("token 20 differs")
+
+
+def test_a_prompt_that_ends_where_another_goes_on() -> None:
+    reason = ReasonValue("differs", 2, "", 7, -1)
+    _, line = explanation_lines(m.ExplainReply(1, 0, [reason]), [1, 2], None)
+    assert line.endswith("differs from what is known here: there token id 7, here it ends")
