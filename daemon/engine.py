@@ -61,9 +61,10 @@ class Engine:
 
     @property
     def ready_link(self) -> EngineLink | None:
-        """Its connection, if it can run."""
+        """Its connection, if it can run: not one that was given up and is not gone yet."""
         link = self.link
-        return link if link is not None and link.ready.is_set() else None
+        can_run = link is not None and link.ready.is_set() and not link.closed.is_set()
+        return link if can_run else None
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
