@@ -90,8 +90,11 @@ class OpenTurn:
     async def commit(self, generated: Generated) -> Generated:
         """Write it with its answer, durably; nobody's going away stops that.
 
-        Where it cannot be written the answer says so, and the conversation is as before.
+        Where it cannot be written the answer says so, and the conversation is as before. So it
+        is where there is nothing of an answer because the request was cancelled.
         """
+        if generated.finish_reason == "cancelled" and not generated.tokens:
+            return generated
         with trio.CancelScope(shield=True):
             try:
                 await self._write(generated)
