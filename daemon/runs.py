@@ -20,6 +20,7 @@ from glia.local.values import RunValue
 _MAX_ENDED = 100
 _COUNTERS = (
     "requests",
+    "requests_answered",
     "requests_failed",
     "requests_cancelled",
     "prompt_tokens",
@@ -145,7 +146,8 @@ class Runs:
             counters[f"cached_{tier}_tokens"] += getattr(usage.cached, tier)
         counters["computed_tokens"] += usage.computed
         counters["completion_tokens"] += usage.completion_tokens
-        counters["requests_cancelled"] += generated.finish_reason == "cancelled"
+        is_cancelled = generated.finish_reason == "cancelled"
+        counters["requests_cancelled" if is_cancelled else "requests_answered"] += 1
 
     def values(self) -> list[RunValue]:
         """Newest first: those under way, then those that ended."""

@@ -8,12 +8,15 @@ from __future__ import annotations
 import re
 import secrets
 from dataclasses import dataclass
-from typing import TypeVar
 
-import msgspec
-from msgspec import Raw, Struct
-
-from daemon.door.parameters import check_parameters
+from daemon.door.forms import (
+    CommonForm,
+    MessageForm,
+    PartForm,
+    chat_decoder,
+    read_form,
+    text_decoder,
+)
 from glia.errors import BadField
 from glia.local.values import SamplingValue
 from glia.model.chat import Message
@@ -49,61 +52,13 @@ class Asked:
     conversation: str
 
 
-class _StreamOptions(Struct):
-    include_usage: bool | None = None
-    include_obfuscation: bool | None = None
-
-
-class _Common(Struct):
-    model: str
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    stream: bool | None = None
-    stream_options: _StreamOptions | None = None
-    conversation: str | None = None
-
-
-class _Part(Struct):
-    type: str
-    text: str | None = None
-
-
-class _Message(Struct):
-    role: str
-    content: str | list[_Part] | None = None
-    tool_calls: Raw = Raw(b"null")
-    function_call: Raw = Raw(b"null")
-    audio: Raw = Raw(b"null")
-
-
-class _Chat(_Common, kw_only=True):
-    messages: list[_Message]
-    max_completion_tokens: int | None = None
-
-
-class _Text(_Common, kw_only=True):
-    prompt: str | list[str | int | list[int]]
-
-
-_B = TypeVar("_B", bound=_Common)
-_fields = msgspec.json.Decoder(dict[str, Raw])
-_chat = msgspec.json.Decoder(_Chat)
-_text = msgspec.json.Decoder(_Text)
-_AT = re.compile(r" - at `\$\.?([^`]*)`$")
-_MISSING = re.compile(r"required field `([^`]*)`")
-
-
 def read_chat(body: bytes, conversation: str = "") -> Asked:
     """The body of /v1/chat/completions.
 
     Args:
         conversation: the one that a header names.
     """
-    chat = _decoded(body, _chat)
+    chat = read_form(body, chat_decoder)
     if not chat.messages:
         raise BadField("there are no messages", field="messages")
     messages = tuple(_message(said, at) for at, said in enumerate(chat.messages))
@@ -114,33 +69,12 @@ def read_chat(body: bytes, conversation: str = "") -> Asked:
 
 def read_text(body: bytes, conversation: str = "") -> Asked:
     """The body of /v1/completions. Args: as of `read_chat`."""
-    text = _decoded(body, _text)
+    text = read_form(body, text_decoder)
     return _asked(text, _prompt(text.prompt), "max_tokens", _TEXT_DEFAULT_TOKENS, conversation)
 
 
-def _decoded(body: bytes, decoder: msgspec.json.Decoder[_B]) -> _B:
-    try:
-        check_parameters(_fields.decode(body), decoder.type.__struct_fields__)
-        return decoder.decode(body)
-    except msgspec.ValidationError as error:
-        raise _misfit(str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadField(f"the body is not JSON: {error}", reason="invalid_json") from error
-    except RecursionError as error:
-        raise BadField("the body is nested too deeply", reason="invalid_json") from error
-
-
-def _misfit(said: str) -> BadField:
-    """msgspec's sentence as an error that names the field."""
-    at, missing = _AT.search(said), _MISSING.search(said)
-    parts = [found[1] for found in (at, missing) if found]
-    field = ".".join(part for part in parts if part) or None
-    reason = "missing_required_parameter" if missing else "invalid_type"
-    return BadField(f"{field or 'the body'}: {_AT.sub('', said)}", field=field, reason=reason)
-
-
 def _asked(
-    body: _Common,
+    body: CommonForm,
     prompt: tuple[Message, ...] | str | list[int],
     limit: str,
     default_tokens: int | None,
@@ -164,7 +98,7 @@ def _asked(
     )
 
 
-def _message(said: _Message, at: int) -> Message:
+def _message(said: MessageForm, at: int) -> Message:
     where = f"messages[{at}]"
     for name in ("tool_calls", "function_call", "audio"):
         if bytes(getattr(said, name)) not in (b"null", b"[]"):
@@ -184,7 +118,7 @@ def _message(said: _Message, at: int) -> Message:
     return {"role": _ROLES[said.role], "content": _content(said.content, f"{where}.content")}
 
 
-def _content(content: str | list[_Part], where: str) -> str:
+def _content(content: str | list[PartForm], where: str) -> str:
     if isinstance(content, str):
         return content
     texts = []
@@ -222,7 +156,7 @@ def _prompt(given: str | list[str | int | list[int]]) -> str | list[int]:
     return tokens
 
 
-def _sampling(body: _Common) -> SamplingValue:
+def _sampling(body: CommonForm) -> SamplingValue:
     temperature = 1.0 if body.temperature is None else body.temperature
     top_p = 1.0 if body.top_p is None else body.top_p
     top_k = body.top_k or 0
