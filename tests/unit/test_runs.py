@@ -52,7 +52,8 @@ def test_a_run_is_followed_to_its_end() -> None:
         assert counters == {
             "requests": 1, "requests_answered": 1, "requests_failed": 0, "requests_cancelled": 0,
             "prompt_tokens": 50, "cached_l0_tokens": 16, "cached_l1_tokens": 8,
-            "cached_l2_tokens": 4, "cached_peers_tokens": 2, "computed_tokens": 20, "completion_tokens": 3,
+            "cached_l2_tokens": 4, "cached_peers_tokens": 2, "computed_tokens": 20,
+            "completion_tokens": 3,
         }  # fmt: skip
 
     clock = trio.testing.MockClock()
