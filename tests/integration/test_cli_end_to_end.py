@@ -302,6 +302,30 @@ def test_nodes_run_side_by_side(node: Node) -> None:
             other.stop()
 
 
+@pytest.mark.spec(60)
+def test_a_chat_computes_each_turn_only(node: Node) -> None:
+    """By SmolLM2's own template: answers that end themselves, and one that is cut."""
+    words = ("chat", "smollm2", "--conversation", "talk", "--dtype", "float32", "--json")
+    text = b"What is the capital of France?\nAnd of Italy?\n"
+    said = node(*words, "--max-tokens", "12", stdin=text)
+    first, second = map(json.loads, said.out.splitlines())
+    assert "Paris" in first["text"]
+    said = node(*words, "--max-tokens", "2", stdin=b"Thanks\n")
+    third = json.loads(said.out)
+    for before, after in ((first, second), (second, third)):
+        size = before["usage"]["prompt_tokens"] + before["usage"]["completion_tokens"]
+        usage = after["usage"]
+        assert sum(usage["cached"].values()) >= (size - 1) // BLOCK_SIZE * BLOCK_SIZE
+    log = node("export", "talk", "--json").json
+    assert [said["content"] for said in log["messages"]] == [
+        *("What is the capital of France?", first["text"]),
+        *("And of Italy?", second["text"], "Thanks", third["text"]),
+    ]
+    recalled = node("recall", "talk", "--json").json
+    assert recalled["tokens"] == log["tokens"][: len(recalled["tokens"])]
+    assert len(log["tokens"]) - len(recalled["tokens"]) < BLOCK_SIZE
+
+
 def test_a_second_gliad_at_one_data_dir_is_refused(node: Node) -> None:
     node("start").refused(2, "running already")
     assert node("wait", "--timeout", "5").code == 0
