@@ -153,7 +153,8 @@ class Conversations:
                 f"there are {len(self._live):,} conversations, no more can be",
                 hint="gliad forget NAME",
             )
-        self._check_idle(name)
+        if name in self._marked:
+            raise _busy(name, "is being forgotten")
 
     @contextmanager
     def answering(self, name: str, running: Running) -> Iterator[None]:
@@ -222,9 +223,8 @@ class Conversations:
     @contextmanager
     def hold(self, name: str) -> Iterator[None]:
         """Keep everybody else away from it. Raises: ConversationBusy, UnknownConversation."""
-        self._check_idle(name, marked=False)
-        self._kept(name)
-        with self._occupied(name, "is being forgotten", marked=False):
+        with self._occupied(name, "is being forgotten"):
+            self._kept(name)
             yield
 
     async def tokens_of(self, name: str) -> tuple[int, ...]:
@@ -284,18 +284,18 @@ class Conversations:
             del self._live[name]
             self.on_change()
 
-    def _check_idle(self, name: str, *, marked: bool = True) -> None:
-        why = self._busy.get(name) or ("is being forgotten" if name in self._marked else None)
-        if why is not None and (marked or name in self._busy):
-            raise ConversationBusy(
-                f"{name} {why}", hint="ask again when that has ended: gliad ps shows what runs"
-            )
-
     @contextmanager
-    def _occupied(self, name: str, why: str, *, marked: bool = True) -> Iterator[None]:
-        self._check_idle(name, marked=marked)
+    def _occupied(self, name: str, why: str) -> Iterator[None]:
+        if name in self._busy:
+            raise _busy(name, self._busy[name])
         self._busy[name] = why
         try:
             yield
         finally:
             del self._busy[name]
+
+
+def _busy(name: str, why: str) -> ConversationBusy:
+    return ConversationBusy(
+        f"{name} {why}", hint="ask again when that has ended: gliad ps shows what runs"
+    )

@@ -51,6 +51,13 @@ class Known:
         part = [(m[0], None, m[2], num, m[4]) for m in self.messages if m[2] < num < m[3]]
         return replace(self, tokens=self.tokens[:num], messages=(*kept, *part))
 
+    def place(self, share: float) -> int:
+        """A position: of a token, or where a message ends."""
+        if share < 0.5:
+            return round(2 * share * len(self.tokens))
+        ends = [0, len(self.tokens), *(message[3] for message in self.messages)]
+        return ends[round((2 * share - 1) * (len(ends) - 1))]
+
     @property
     def label(self) -> str:
         return self.messages[-1][4] if self.messages else "public"
@@ -99,7 +106,7 @@ class ConversationMachine(RuleBasedStateMachine):
         if name in self.marked:
             return
         before = self.known.get(name, Known())
-        keep = round(share * len(before.tokens))
+        keep = before.place(share)
         now = before.cut(keep)
         said = []
         for text, label, has_content in asked:
@@ -146,7 +153,7 @@ class ConversationMachine(RuleBasedStateMachine):
         if name not in self.known or new in self.known or new in self.marked:
             return
         old = self.known[name]
-        num = round(share * len(old.tokens))
+        num = old.place(share)
         run(fork, self.talks, cast(Memory, Nothing()), name, new, num)
         made = replace(old.cut(num), tips=(), past=(), sizes=())
         empty = Known()
@@ -216,6 +223,7 @@ class ConversationMachine(RuleBasedStateMachine):
             assert tuple(said) == known.messages
             assert self.talks.tips_of(name) == known.tips
             assert replay.head == self.talks.head(name)
+            assert replay.head.text_bytes == sum(len(m[1] or "") for m in known.messages)
             if known.tokens:
                 assert self.talks.value(name).visibility == known.label
         for path in self.directory.glob("*.conv"):

@@ -141,8 +141,9 @@ def test_a_newer_version_is_refused_and_a_flipped_one_is_damage() -> None:
     assert caught.value.hint
     with pytest.raises(MalformedParticle):
         read_journal(b"GCNV\2\0" + vector("talk")[6:])
-    with pytest.raises(MalformedParticle):
-        read_journal(framed(*bodies("talk"), head=b"GCNV" + struct.pack("<HH", 0, 0)))
+    for head in (struct.pack("<HH", 0, 0), struct.pack("<HH", 1, 1)):
+        with pytest.raises(MalformedParticle):
+            read_journal(framed(*bodies("talk"), head=b"GCNV" + head))
 
 
 BEGIN, FIRST, SECOND, _ = FILES["talk"]
@@ -225,6 +226,35 @@ def test_a_conversation_ends_at_its_65_536th_turn() -> None:
     assert head.extended(turn()).num_turns == 2**16
     with pytest.raises(MalformedParticle, match="limits"):
         head.extended(turn()).extended(turn(keep=4))
+
+
+def test_a_turn_goes_on_from_what_it_keeps_and_from_nothing_else() -> None:
+    head = Replay(BEGIN).head.extended(turn())
+    for keep in (0, 3, 5):
+        with pytest.raises(MalformedParticle, match="follow"):
+            head.extended(turn(keep=keep))
+    assert head.extended(turn(keep=4)).num_tokens == 8
+
+
+def test_a_cut_keeps_the_text_of_what_is_whole_alone() -> None:
+    said = [replace(say(0, 2), content="ab"), replace(say(2, 4), content="cd")]
+    for num, texts in ((4, ["ab", "cd"]), (3, ["ab", None]), (2, ["ab"]), (1, [None]), (0, [])):
+        replay = Replay(BEGIN)
+        replay.apply(turn(messages=tuple(said)))
+        replay.cut(num)
+        assert [message.content for message in replay.messages] == texts
+        assert replay.head.text_bytes == sum(len(text or "") for text in texts)
+        assert (replay.head.num_tokens, len(replay.tokens)) == (num, 4 * num)
+        assert replay.head.num_messages == len(texts)
+
+
+def test_a_tip_that_stays_is_one() -> None:
+    tips = [WindowId(bytes([n]) * 32) for n in (1, 1, 2, 1)]
+    replay = Replay(BEGIN)
+    for number, tip in enumerate([*tips, None]):
+        replay.apply(turn(keep=4 * number, tip=tip))
+    assert replay.head.tips == (tips[0], tips[2], tips[3])
+    assert replay.head.tip is None
 
 
 PATCHES: list[tuple[str, Callable[[bytearray], object]]] = [
