@@ -17,7 +17,7 @@ from glia.errors import BadRequest, GliaError, MalformedParticle, UnknownConvers
 from glia.graph.conversation import Begin, Head, Message, check_spans, make_turn, new_head
 from glia.graph.ids import ModelId, WindowId, short
 from glia.graph.privacy import Visibility, parse_visibility
-from glia.graph.tokens import TOKEN_BYTES, pack_tokens
+from glia.graph.tokens import pack_tokens
 from glia.local.messages import Attach, Generate, Generated
 from glia.local.values import MessageValue, TurnValue
 
@@ -166,7 +166,7 @@ async def _base(conversations: Conversations, name: str, call: Generate) -> Head
             hint="leave the dtype out, or begin a new conversation",
         )
     kept = pack_tokens(call.tokens[:keep])
-    if len(kept) != TOKEN_BYTES * keep or replay.tokens[: len(kept)] != kept:
+    if replay.tokens[: len(kept)] != kept:
         raise _other_log(name)
     replay.cut(keep)
     return replay.head

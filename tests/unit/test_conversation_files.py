@@ -142,6 +142,14 @@ def test_what_lies_behind_the_known_end_is_written_over(directory: Path) -> None
     assert head.num_turns + 1 == grown.head.num_turns
 
 
+def test_who_reads_an_older_state_gets_that(directory: Path) -> None:
+    files = ConversationFiles(directory)
+    (directory / "talk.conv").write_bytes(SHORT)
+    kept = files.open().live["talk"]
+    (directory / "talk.conv").write_bytes(DATA)
+    assert files.read("talk", kept).head == kept.head
+
+
 def test_a_file_that_became_shorter_is_not_written_to(directory: Path) -> None:
     files = ConversationFiles(directory)
     kept = files.open().live["talk"]

@@ -24,7 +24,8 @@ from glia.errors import (
     UnknownConversation,
 )
 from glia.graph.tokens import unpack_tokens
-from glia.local.values import MessageValue
+from glia.local.messages import Generated
+from glia.local.values import MessageValue, TurnValue
 from tests.builders import MODEL
 from tests.conversation_parts import (
     SAID,
@@ -294,6 +295,26 @@ def test_a_turn_that_fails_leaves_all_as_it_was(directory: Path) -> None:
     assert bytes_of(directory) == before
     assert talks.names() == ["a"]
     run(talk, talks, [*PROMPT, 7, 1], [2], turn_of("a", 41))
+
+
+@pytest.mark.spec(65)
+def test_what_was_cancelled_before_its_first_token_is_no_turn(directory: Path) -> None:
+    talks = opened(directory)
+    run(talk, talks, PROMPT, [7], turn_of("a"))
+    before = bytes_of(directory)
+
+    async def cancelled(prompt: list[int], turn: TurnValue, answer: list[int]) -> Generated:
+        call = call_of(prompt, turn)
+        async with open_turn(talks, call) as under_way:
+            under_way.accept(attach_of())
+            return await under_way.commit(answer_of(call, answer, reason="cancelled"))
+
+    for turn in (turn_of("a", 40), turn_of("new"), turn_of()):
+        reply = run(cancelled, PROMPT, turn, [])
+        assert (reply.conversation, reply.warning) == ("", None)
+    assert bytes_of(directory) == before
+    assert run(cancelled, PROMPT, turn_of("a", 40), [3]).conversation == "a"
+    assert read(talks, "a")[0] == [*PROMPT, 3]
 
 
 def test_going_away_does_not_stop_what_is_being_written(directory: Path) -> None:
