@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from msgspec import structs
 
 from daemon.config import ConversationsConfig
 from daemon.conversations import Conversations
@@ -364,6 +365,33 @@ def test_the_answer_comes_where_it_cannot_be_written(directory: Path) -> None:
     assert "new" not in talks
     assert run(talk, talks, [*PROMPT, 7, 1], [2], turn_of("a", 41)).warning is None
     assert read(opened(directory), "a")[0] == [*PROMPT, 7, 1, 2]
+
+
+def test_both_warnings_are_told(directory: Path) -> None:
+    talks = opened(directory)
+
+    async def main() -> str | None:
+        call = call_of(PROMPT, turn_of("a"))
+        async with open_turn(talks, call) as turn:
+            turn.accept(attach_of())
+            answer = structs.replace(answer_of(call, [1]), warning="windows are not on disk")
+            with files_up_to(10):
+                return (await turn.commit(answer)).warning
+
+    said = run(main) or ""
+    assert said.startswith("windows are not on disk; the conversation was not recorded: ")
+
+
+def test_a_clock_that_goes_back_makes_nothing_older(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talks = opened(directory)
+    run(talk, talks, PROMPT, [7], turn_of("a"))
+    used_s = talks.value("a").used_s
+    monkeypatch.setattr("daemon.turns._now_us", lambda: 1_000_000)
+    run(talk, talks, PROMPT, [8], turn_of("a", 40))
+    run(talk, talks, PROMPT, [8], turn_of("b"))
+    assert (talks.value("a").used_s, talks.value("b").used_s) == (used_s, 1.0)
 
 
 def test_a_file_that_is_gone_is_a_conversation_that_is_gone(directory: Path) -> None:
