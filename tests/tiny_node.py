@@ -86,5 +86,5 @@ def gliad(node: RunningNode, *words: str, cwd: Path = ROOT) -> subprocess.Comple
 def refused(done: subprocess.CompletedProcess[str], code: int, says: str) -> None:
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert says in done.stderr
-    assert done.stderr.startswith("error: ")
+    assert "\nerror: " in f"\n{done.stderr}"  # behind progress, if it took long
     assert done.stderr.splitlines()[-1].startswith("hint: ")

@@ -21,7 +21,7 @@ from daemon.verbs.answering import (
 from daemon.verbs.dialogue import Dialogue, open_dialogue
 from daemon.verbs.prompt import make_prompt, read_line, read_text
 from daemon.verbs.terminal import read_message, show_earlier
-from daemon.verbs.text import chat_template, find_model, need_tokenizer
+from daemon.verbs.text import find_model, need_tokenizer
 from glia.client import Client
 from glia.errors import BadRequest, Cancelled, GliaError
 from glia.local.messages import Generated
@@ -117,20 +117,19 @@ class _Chat:
         self._num_again = 0
         self._system = None if args.system is None else read_text(args.system)
         self.is_stale = False
-        chat_template(dialogue.model)
+        dialogue.check_roles(self._tokenizer)
         dialogue.needs_system(self._tokenizer, self._system)
 
     def greet(self) -> None:
         """Say where we are."""
-        dialogue, name = self._dialogue, self._dialogue.name or "a new conversation"
+        dialogue = self._dialogue
+        name = f" {dialogue.name}" if dialogue.name else ""
         if dialogue.is_empty:
-            show.note(f"{dialogue.model.name}, {name}. /help says what can be typed.")
-            return
-        num_messages = len(dialogue.messages)
-        show.note(
-            f"{dialogue.model.name}, {name}: {num_messages:,} messages, "
-            f"{len(dialogue.tokens):,} tokens. /help says what can be typed."
-        )
+            what = f"a new conversation{name}"
+        else:
+            counts = f"{len(dialogue.messages):,} messages, {len(dialogue.tokens):,} tokens"
+            what = f"conversation{name}, {counts}"
+        show.note(f"{dialogue.model.name}: {what}. /help says what can be typed.")
         show_earlier(dialogue.texts(self._tokenizer)[-_SHOWN_MESSAGES:])
 
     def say(self, text: str) -> None:

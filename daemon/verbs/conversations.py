@@ -10,10 +10,9 @@ from daemon import show
 from daemon.verbs.text import model_of, tokenizer_of
 from glia.client import Client, Conversation
 from glia.errors import BadRequest
-from glia.graph.conversation import ANSWER_ROLE
 from glia.local.values import ConversationValue
 from glia.model.tokenizer import Tokenizer
-from glia.model.turns import message_text
+from glia.model.turns import is_untold, message_text
 
 _NUM_ANONYMOUS = 20  # that are listed unless all are asked for
 
@@ -123,8 +122,8 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _has_roles(found: Conversation) -> bool:
-    """Whether a chat template made it: then somebody spoke before the first answer."""
-    return any(said.role not in ("", ANSWER_ROLE) for said in found.messages[:1])
+    """Whether a chat template made it."""
+    return any(said.role for said in found.messages[:1]) and not is_untold(found.messages)
 
 
 def as_dict(found: Conversation, tokenizer: Tokenizer | None) -> dict[str, Any]:

@@ -15,7 +15,14 @@ from glia.local.messages import Generated
 from glia.local.values import MessageValue, ModelValue, TurnValue
 from glia.model.chat import Message
 from glia.model.tokenizer import Tokenizer
-from glia.model.turns import NextPrompt, PlacedMessage, message_text, next_prompt, raw_prompt
+from glia.model.turns import (
+    NextPrompt,
+    PlacedMessage,
+    as_messages,
+    message_text,
+    next_prompt,
+    raw_prompt,
+)
 
 
 class Dialogue:
@@ -51,6 +58,11 @@ class Dialogue:
     def texts(self, tokenizer: Tokenizer) -> list[tuple[str, str]]:
         """Role and text of every message."""
         return [(said.role, message_text(tokenizer, self.tokens, said)) for said in self.messages]
+
+    def check_roles(self, tokenizer: Tokenizer) -> None:
+        """Raises: PromptError, BadRequest where no chat template can go on with it."""
+        chat_template(self.model)
+        as_messages(tokenizer, self.tokens, self.messages)
 
     def needs_system(self, tokenizer: Tokenizer, system: str | None) -> bool:
         """Whether a system message is still to be said.

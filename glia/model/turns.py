@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from glia.errors import PromptError
+from glia.graph.conversation import ANSWER_ROLE
 from glia.model.chat import ChatTemplate, Message
 from glia.model.tokenizer import TextStream, Tokenizer
 
@@ -140,7 +141,7 @@ def as_messages(
 
     Raises: PromptError where one of them was said without a template.
     """
-    if not all(message.role for message in messages):
+    if not all(message.role for message in messages) or is_untold(messages):
         raise PromptError(
             "this conversation has text without a chat template",
             hint="gliad run MODEL TEXT --raw --conversation NAME goes on with it",
@@ -149,6 +150,11 @@ def as_messages(
         {"role": message.role, "content": message_text(tokenizer, tokens, message)}
         for message in messages
     ]
+
+
+def is_untold(messages: Sequence[LoggedMessage]) -> bool:
+    """Whether an answer comes first: then its prompt was given as tokens, without messages."""
+    return any(message.role == ANSWER_ROLE for message in messages[:1])
 
 
 def message_text(tokenizer: Tokenizer, tokens: Sequence[int], message: LoggedMessage) -> str:

@@ -58,7 +58,8 @@ def refused(node: RunningNode, says: str, *words: str) -> str:
 @pytest.mark.spec(60)
 def test_a_chat_is_stopped_outlives_gliad_and_goes_on(node: RunningNode) -> None:
     with Terminal(node, *chat(node, "story", 600)) as terminal:
-        assert terminal.until("> ") == "tiny, story. /help says what can be typed.\n"
+        assert terminal.until(". /help") == "tiny: a new conversation story"
+        terminal.until("> ")
         terminal.type("half a line\x03")
         terminal.until("\n> ")
         terminal.type("Where?\n")
@@ -104,7 +105,7 @@ def test_a_conversation_that_goes_on_shows_where_it_was(node: RunningNode) -> No
     with Terminal(node, *chat(node, "shown")) as terminal:
         shown = terminal.until("> ")
         size = len(exported(node, "shown")["tokens"])
-        assert shown.startswith(f"tiny, shown: 3 messages, {size} tokens.")
+        assert shown.startswith(f"tiny: conversation shown, 3 messages, {size} tokens.")
         assert f"user: Hello\nassistant: {answer['text']}\n" in shown
         terminal.type("/help\n")
         assert "Ctrl-C stops an answer" in terminal.until("> ")

@@ -62,7 +62,7 @@ class Said:
     def refused(self, code: int, says: str) -> None:
         """Assert an error as every error is: nothing on stdout, and what to type at the end."""
         assert (self.code, self.out) == (code, ""), self.err
-        assert self.err.startswith("error: ")
+        assert "\nerror: " in f"\n{self.err}"  # behind progress, if it took long
         assert says in self.err
         assert self.err.splitlines()[-1].startswith("hint: ")
 

@@ -150,6 +150,13 @@ def test_an_error_ends_what_is_no_terminal(
     assert len([call for call in gliad.calls if isinstance(call, m.Generate)]) == 1
 
 
+def test_text_without_a_template_is_not_chatted_with(talk: Type, capfd: Any) -> None:
+    assert say(capfd, "run", "tiny", "a", "--raw", "--conversation", "raw").code == 0
+    said = talk("", "--conversation", "raw")
+    assert (said.code, said.out) == (2, "")
+    assert "--raw --conversation NAME" in said.hint
+
+
 def test_a_conversation_that_is_too_long_says_what_to_do(talk: Type, gliad: FakeGliad) -> None:
     said = talk("a\n" + "x" * 2048 + "\n", "--conversation", "story")
     assert said.code == 2

@@ -216,3 +216,6 @@ def test_a_template_does_not_go_on_with_text(talk: Talk) -> None:
     talk.take(raw_prompt(talk.tokenizer, (), (), "Once"), [])
     with pytest.raises(PromptError, match="without a chat template"):
         talk.next(("user", "Hi"))
+    del talk.messages[0]  # as where a client gave tokens only
+    with pytest.raises(PromptError, match="without a chat template"):
+        talk.next(("user", "Hi"))
