@@ -44,6 +44,7 @@ class Door:
 
     Attributes:
         address: where it is to be found, `http://HOST:PORT`.
+        argv: the process's command line.
         num_restarts: how often its process ended by itself.
     """
 
@@ -57,7 +58,7 @@ class Door:
     ) -> None:
         self._listener = listener
         self._key = key
-        self._argv = [
+        self.argv = [
             *program,
             *("--socket", str(gliad)),
             *("--listen-fd", str(listener.fileno())),
@@ -65,6 +66,11 @@ class Door:
         ]
         self.address = f"http://{_written(listener)}"
         self.num_restarts = 0
+
+    @property
+    def listen_fd(self) -> int:
+        """The listening socket, for the process to inherit."""
+        return self._listener.fileno()
 
     def close(self) -> None:
         """Listen no more."""
@@ -85,11 +91,11 @@ class Door:
         """One life of the process, and how it ended."""
         try:
             process = await trio.lowlevel.open_process(
-                self._argv,
+                self.argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                pass_fds=(self._listener.fileno(),),
+                pass_fds=(self.listen_fd,),
                 start_new_session=True,
             )
         except OSError as error:

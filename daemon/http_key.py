@@ -26,9 +26,11 @@ def http_key(path: Path) -> str:
         return _make(path)
     except OSError as error:
         raise BadRequest(f"{path}: {error.strerror}", hint=_anew(path)) from error
-    with open(fd, "rb") as file:
+    try:
         _check(os.fstat(fd), path)
-        data = file.read(_READ_BYTES).strip()
+        data = os.read(fd, _READ_BYTES).strip()
+    finally:
+        os.close(fd)
     if not _KEY.fullmatch(data):
         raise BadRequest(f"{path}: not a key", hint=_anew(path))
     return data.decode()

@@ -13,6 +13,7 @@ from glia.errors import (
     ConversationBusy,
     EngineDied,
     GliaError,
+    LocalProtocolError,
     ManifestError,
     ModelError,
     NotRunning,
@@ -28,6 +29,7 @@ RETRY_AFTER_S = 1
 _STATUS: tuple[tuple[type[GliaError], int, str | None], ...] = (
     (UnknownModel, 404, "model_not_found"),
     (UnknownConversation, 404, "conversation_not_found"),
+    (LocalProtocolError, 413, "body_too_large"),
     (QuotaExceeded, 429, "rate_limit_exceeded"),
     (ConversationBusy, 429, "conversation_busy"),
     (CapacityError, 503, None),
@@ -81,8 +83,6 @@ def refusal_of(error: GliaError) -> Refusal:
     for kind, status, code in _STATUS:
         if isinstance(error, kind):
             hint = f" (hint: {error.hint})" if error.hint and status != 400 else ""
-            can_retry = error.retry == "later" or isinstance(error, NotRunning)
-            return Refusal(
-                status, code or error.code, f"{error.message}{hint}", can_retry=can_retry
-            )
+            said = f"{error.message}{hint}"
+            return Refusal(status, code or error.code, said, can_retry=status in (429, 503))
     return INTERNAL
