@@ -89,13 +89,6 @@ class Terminal:
         shown, self._seen = self.text[self._seen : at], at + len(wanted)
         return shown
 
-    def until_more(self, limit_s: float = 60.0) -> None:
-        """Wait until anything is shown behind where the last call ended."""
-        deadline = time.monotonic() + limit_s
-        while len(self.text) == self._seen:
-            if not self._read(deadline - time.monotonic()):
-                pytest.fail("nothing is shown")
-
     def end(self, limit_s: float = 30.0) -> int:
         """Its exit code; all that it showed is in `text`."""
         deadline = time.monotonic() + limit_s
