@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from glia.graph.profile import LayerShape, Profile
+from glia.kv.compute import Piece
 
 _MOD = 2039
 
@@ -21,7 +22,8 @@ class AddingModel:
     """Keeps the ComputeModel port.
 
     Attributes:
-        calls: (position, number of tokens) of every forward.
+        calls: (position, number of tokens) of every piece.
+        num_forwards: forwards, of one piece or several.
         fail_at: position at which forward raises.
         poison_at: position whose V is NaN.
     """
@@ -41,6 +43,7 @@ class AddingModel:
         self.decode_is_exact = decode_is_exact
         self.numerics_class = "native:adding"
         self.calls: list[tuple[int, int]] = []
+        self.num_forwards = 0
         self.num_restored = 0
         self.fail_at: int | None = None
         self.poison_at: int | None = None
@@ -58,13 +61,12 @@ class AddingModel:
         """Tokens that were computed."""
         return sum(count for _, count in self.calls)
 
-    def forward(
-        self,
-        tokens: Sequence[int],
-        position: int,
-        table: Sequence[int],
-        raw: Sequence[torch.Tensor],
-    ) -> torch.Tensor:
+    def forward(self, pieces: Sequence[Piece]) -> torch.Tensor:
+        self.num_forwards += 1
+        return torch.stack([self._forward(piece) for piece in pieces])
+
+    def _forward(self, piece: Piece) -> torch.Tensor:
+        tokens, position, table = piece.tokens, piece.position, piece.table
         size = self.profile.block_size
         assert len(table) * size >= position + len(tokens)
         assert all(0 <= token < self.vocab_size for token in tokens)
@@ -81,7 +83,7 @@ class AddingModel:
                 state = (state + (at + 1) * int(row.sum())) % _MOD
                 if at == self.poison_at:
                     row = np.full_like(row, np.nan, dtype=float)
-                raw[layer][index] = torch.from_numpy(row).to(raw[layer].dtype)
+                piece.raw[layer][index] = torch.from_numpy(row).to(piece.raw[layer].dtype)
                 pool[table[at // size], at % size] = row + at
         logits = torch.zeros(self.vocab_size)
         logits[(state * 5 + tokens[-1]) % self.vocab_size] = 1.0

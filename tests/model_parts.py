@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from glia.engine.load import LoadSettings, load_model
 from glia.engine.loaded import LoadedModel
 from glia.graph.profile import KvScheme
+from glia.kv.compute import Piece
 
 CONTEXT = 512
 SMOLLM2 = Path(__file__).parent.parent / "models" / "smollm2"
@@ -108,7 +109,8 @@ def run(
     for length in lengths:
         end = at + length
         rows = [layer[at:end] for layer in raw]
-        logits.append(model.forward(tokens[at:end], at, slots[: -(-end // size)], rows))
+        piece = Piece(tokens[at:end], at, slots[: -(-end // size)], rows)
+        logits.append(model.forward([piece])[0])
         at = end
     return Run(raw, logits)
 

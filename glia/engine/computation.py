@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence as Several
+from dataclasses import dataclass
 
 import torch
 
@@ -16,7 +17,23 @@ from glia.engine.sealing import Sealer
 from glia.engine.sequence import Sequence
 from glia.errors import EngineFailed
 from glia.graph.profile import Profile
-from glia.kv.compute import ComputeModel
+from glia.kv.compute import ComputeModel, Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A sequence's next tokens, in the pool but not yet counted.
+
+    Attributes:
+        raw: per layer [T, G, 2 * D]: rows of `tail`, or of the scratch buffer.
+        logits: of the last one, [V], f32.
+        spent_s: what the forward took that computed them.
+    """
+
+    raw: Several[torch.Tensor]
+    tail: Tail | None
+    logits: torch.Tensor
+    spent_s: float
 
 
 class Computation:
@@ -54,27 +71,52 @@ class Computation:
         end = len(sequence.tokens)
         return sequence.num_pending == 1 and not end % self._size and self._seals(sequence, end)
 
-    def run(self, sequence: Sequence, count: int, part: str) -> torch.Tensor:
-        """K/V of the next `count` tokens; time counts against `part`.
+    def compute_one_each(self, sequences: Several[Sequence]) -> list[Computed]:
+        """K/V of the next token of each, in one forward.
 
-        Returns: logits of the last one, [V], f32.
+        Raises: whatever the model raises; then nothing is counted, and each may be tried alone.
+        """
+        return self._compute(sequences, 1)
+
+    def run(self, sequence: Sequence, count: int, part: str) -> torch.Tensor:
+        """K/V of the next `count` tokens; see `keep`. Raises: whatever the model raises, too."""
+        (computed,) = self._compute([sequence], count)
+        return self.keep(sequence, computed, part)
+
+    def keep(self, sequence: Sequence, computed: Computed, part: str) -> torch.Tensor:
+        """Count what was computed, and have full windows named; time counts against `part`.
+
+        Returns: logits of the last token, [V], f32.
         Raises: EngineFailed where something is not finite; nothing of it is sealed.
         """
         started = time.perf_counter()
-        start, end = sequence.num_computed, sequence.num_computed + count
-        by_windows = not start % self._size and count >= self._size
-        tail = None if by_windows else sequence.tail or Tail(self._profile)
-        raw = tail.rows(count) if tail else [rows[:count] for rows in self._scratch]
-        logits = self._model.forward(sequence.tokens[start:end], start, sequence.table, raw)
-        if not bool(torch.isfinite(logits).all()):
+        if not bool(torch.isfinite(computed.logits).all()):
             raise EngineFailed("the model gave logits that are not finite")
-        sequence.num_computed = end
-        if tail:
-            self._keep_tail(sequence, tail, count)
+        count = len(computed.raw[0])
+        sequence.num_computed += count
+        if computed.tail:
+            self._keep_tail(sequence, computed.tail, count)
         else:
-            self._keep_windows(sequence, raw)
-        sequence.spend(part, time.perf_counter() - started)
-        return logits
+            self._keep_windows(sequence, computed.raw)
+        sequence.spend(part, computed.spent_s + time.perf_counter() - started)
+        return computed.logits
+
+    def _compute(self, sequences: Several[Sequence], count: int) -> list[Computed]:
+        started = time.perf_counter()
+        pieces, tails = [], []
+        for sequence in sequences:
+            start, end = sequence.num_computed, sequence.num_computed + count
+            by_windows = not start % self._size and count >= self._size
+            tail = None if by_windows else sequence.tail or Tail(self._profile)
+            raw = tail.rows(count) if tail else [rows[:count] for rows in self._scratch]
+            pieces.append(Piece(sequence.tokens[start:end], start, sequence.table, raw))
+            tails.append(tail)
+        logits = self._model.forward(pieces)
+        spent_s = time.perf_counter() - started
+        return [
+            Computed(piece.raw, tail, row, spent_s)
+            for piece, tail, row in zip(pieces, tails, logits, strict=True)
+        ]
 
     def wipe(self) -> None:
         """Between two steps: zero the raw rows of the last ones."""

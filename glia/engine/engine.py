@@ -10,12 +10,14 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterable
+from collections.abc import Sequence as Several
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from glia.engine.admission import Admission
-from glia.engine.computation import Computation
+from glia.engine.computation import Computation, Computed
 from glia.engine.memory import TierMemory
 from glia.engine.outcome import Broken, Emitted, Finished, Outcome, Prefilled
 from glia.engine.residency import L0Stats, Residency
@@ -191,8 +193,7 @@ class Engine:
         outcomes: list[Outcome] = []
         for sequence in tuple(self._ending):
             outcomes += self._guarded(self._finish, sequence)
-        for sequence in self._scheduler.to_decode():
-            outcomes += self._guarded(self._decode, sequence)
+        outcomes += self._decode(self._scheduler.to_decode())
         prefilling = self._scheduler.to_prefill()
         if prefilling is not None:
             outcomes += self._guarded(self._prefill, prefilling)
@@ -224,10 +225,30 @@ class Engine:
         self._sealer.drain()  # what others are having named may be this one's prefix
         self._admission.admit(sequence)
 
-    def _decode(self, sequence: Sequence) -> list[Outcome]:
-        """The next token from the last one."""
+    def _decode(self, sequences: Several[Sequence]) -> list[Outcome]:
+        """The next token of each from its last one: computed together, each kept by itself.
+
+        Where computing together fails, each is computed alone, so that one exception fails
+        one sequence.
+        """
+        found: list[Computed | None] = [None] * len(sequences)
+        if len(sequences) > 1:
+            try:
+                found = [*self._computation.compute_one_each(sequences)]
+            except Exception:
+                _log.error("decoding %d requests together failed: each alone", len(sequences))
+        outcomes: list[Outcome] = []
+        for sequence, computed in zip(sequences, found, strict=True):
+            outcomes += self._guarded(partial(self._decode_one, computed), sequence)
+        return outcomes
+
+    def _decode_one(self, computed: Computed | None, sequence: Sequence) -> list[Outcome]:
         self._sealer.count_step()
-        return self._choose(sequence, self._computation.run(sequence, 1, "decode"))
+        if computed is None:
+            logits = self._computation.run(sequence, 1, "decode")
+        else:
+            logits = self._computation.keep(sequence, computed, "decode")
+        return self._choose(sequence, logits)
 
     def _choose(self, sequence: Sequence, logits: torch.Tensor) -> list[Outcome]:
         token = sequence.sampler.choose(logits)

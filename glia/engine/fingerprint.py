@@ -16,7 +16,7 @@ import torch
 
 from glia.engine.linear import ROWS
 from glia.graph.profile import KvScheme
-from glia.kv.attention import SCHEDULE
+from glia.kv.attention import schedule
 
 MAX_CLASS_BYTES = 256
 _OVERRIDES = (
@@ -41,8 +41,9 @@ def numerics_class(
     dtype: torch.dtype, scheme: KvScheme, device: torch.device, *, is_packed: bool
 ) -> str:
     """native:<schedule>,<torch>,<hardware>,<linear layers>,<dtype>,<storage>."""
+    name_of_schedule = schedule(dtype, device)
     fields = [
-        f"{SCHEDULE}.linear{ROWS}",
+        f"{name_of_schedule}.linear{ROWS}",
         f"torch{torch.__version__}",
         _cpu() if device.type == "cpu" else _gpu(device),
         "packed" if is_packed else "plain",
@@ -54,7 +55,7 @@ def numerics_class(
         fields.append(f"env-{_digest('|'.join(overrides))}")
     name = "native:" + ",".join(fields)
     if len(name.encode()) > MAX_CLASS_BYTES:
-        name = f"native:{SCHEDULE},{_digest(name)}"
+        name = f"native:{name_of_schedule},{_digest(name)}"
     return name
 
 

@@ -8,11 +8,11 @@ import torch
 
 
 class Forward(Protocol):
-    """Tokens in, logits of the last one out. Called after `PooledAttention.begin`."""
+    """Tokens in, logits of some out. Called after `PooledAttention.begin`."""
 
     @property
     def is_packed(self) -> bool:
         """Whether every linear layer has packed weights."""
 
-    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
-        """tokens [T] int64 -> logits [V] of the last, compute dtype."""
+    def __call__(self, tokens: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        """tokens [T] int64, wanted [B] int64 -> logits [B, V] of tokens[wanted], compute dtype."""

@@ -78,27 +78,30 @@ class FusedForward:
             linears += [layer.qkv, layer.out, layer.gate_up, layer.down]
         return all(linear.is_packed for linear in linears)
 
-    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
+    def __call__(self, tokens: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
         num_tokens = tokens.shape[0]
         hidden = nn.functional.embedding(pad_rows(tokens), self._embedding)
+        attended: torch.Tensor | None = None
         for index, layer in enumerate(self._layers):
-            hidden = layer.out(self._attend(index, layer, hidden, num_tokens)).add_(hidden)
+            qkv = self._qkv(layer, hidden)
+            if attended is None:  # rows past the tokens stay zero: padding, never read
+                attended = qkv.new_zeros(len(qkv), self._num_q * qkv.shape[2])
+            self._attention.attend(index, qkv[:num_tokens], attended[:num_tokens])
+            hidden = layer.out(attended).add_(hidden)
             gate, up = layer.gate_up(layer.post_norm(hidden)).chunk(2, -1)
             hidden = layer.down(self._activation(gate).mul_(up)).add_(hidden)
-        last = self._norm(hidden[num_tokens - 1 : num_tokens])
-        logits: torch.Tensor = self._head(last)[0]
+        logits: torch.Tensor = self._head(self._norm(hidden[wanted]))
         return logits
 
-    def _attend(
-        self, index: int, layer: _Layer, hidden: torch.Tensor, num_tokens: int
-    ) -> torch.Tensor:
-        qkv = layer.qkv(layer.input_norm(hidden))[:num_tokens]
-        qkv = qkv.view(num_tokens, self._heads, -1)
+    def _qkv(self, layer: _Layer, hidden: torch.Tensor) -> torch.Tensor:
+        """[rows, E] -> [rows, H + 2 * G, D]."""
+        rows: torch.Tensor = layer.qkv(layer.input_norm(hidden))
+        qkv = rows.view(len(hidden), self._heads, -1)
         if layer.q_norm is not None and layer.k_norm is not None:
             num_q, num_kv = self._num_q, self._num_kv
-            q, k, v = qkv.split((num_q, num_kv, num_kv), 1)
-            qkv = torch.cat((layer.q_norm(q), layer.k_norm(k), v), 1)
-        return pad_rows(self._attention.attend(index, qkv))
+            q, k, v = torch.split(qkv, [num_q, num_kv, num_kv], 1)
+            return torch.cat((layer.q_norm(q), layer.k_norm(k), v), 1)
+        return qkv
 
 
 def _norm(module: nn.Module) -> _Norm:

@@ -58,8 +58,10 @@ def _attend(
     attention: PooledAttention = module.glia_attention  # type: ignore[assignment]
     num_tokens = attention.num_tokens
     qkv = torch.cat((query[0], key[0], value[0])).transpose(0, 1)[:num_tokens].contiguous()
-    out = attention.attend(module.layer_idx, qkv).view(num_tokens, *query.shape[1::2])  # type: ignore[arg-type]
-    return pad_rows(out)[None], None
+    _, num_heads, num_rows, dim = query.shape
+    out = query.new_zeros(num_rows, num_heads * dim)
+    attention.attend(module.layer_idx, qkv, out[:num_tokens])  # type: ignore[arg-type]
+    return out.view(1, num_rows, num_heads, dim), None
 
 
 def _no_mask(*_: Any, **__: Any) -> None:
@@ -135,13 +137,13 @@ class GeneralForward:
     def is_packed(self) -> bool:
         return all(linear.is_packed for linear in self._linears)
 
-    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
+    def __call__(self, tokens: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
         rows = pad_rows(tokens)
         positions = torch.zeros_like(rows)[None]
         out = self._model(
-            input_ids=rows[None], position_ids=positions, use_cache=False, logits_to_keep=1
+            input_ids=rows[None], position_ids=positions, use_cache=False, logits_to_keep=wanted
         )
-        logits: torch.Tensor = out.logits[0, -1]
+        logits: torch.Tensor = out.logits[0]
         return logits
 
 

@@ -9,7 +9,8 @@ import torch
 
 from glia.engine.forward import Forward
 from glia.graph.profile import LayerShape
-from glia.kv.attention import LayerHeads, PooledAttention
+from glia.kv.attention import LayerHeads, PooledAttention, Rows
+from glia.kv.compute import Piece
 from glia.kv.pool import Pool
 
 
@@ -90,17 +91,19 @@ class LoadedModel:
         return self._pool.slot_bytes
 
     @torch.inference_mode()
-    def forward(
-        self,
-        tokens: Sequence[int],
-        position: int,
-        table: Sequence[int],
-        raw: Sequence[torch.Tensor],
-    ) -> torch.Tensor:
-        dispatch = self._pool.dispatch(position, len(tokens), table)
-        self._attention.begin(dispatch, raw)
-        ids = torch.tensor(tokens, dtype=torch.int64, device=self._pool.device)
-        return self._forward(ids).float().cpu()
+    def forward(self, pieces: Sequence[Piece]) -> torch.Tensor:
+        rows: list[Rows] = []
+        tokens: list[int] = []
+        ends: list[int] = []
+        for piece in pieces:
+            dispatch = self._pool.dispatch(piece.position, len(piece.tokens), piece.table)
+            rows.append(Rows(dispatch, piece.raw))
+            tokens += piece.tokens
+            ends.append(len(tokens) - 1)
+        self._attention.begin(rows)
+        device = self._pool.device
+        ids = torch.tensor(tokens, dtype=torch.int64, device=device)
+        return self._forward(ids, torch.tensor(ends, device=device)).float().cpu()
 
     @torch.inference_mode()
     def restore(

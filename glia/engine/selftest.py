@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from glia.engine.loaded import LoadedModel
 from glia.errors import ModelRefused
+from glia.kv.compute import Piece
 
 _PAST_WINDOW = 24
 _MAX_WINDOW = 64
@@ -68,23 +69,31 @@ class SelfTest:
             self._stock = model(input_ids=ids, use_cache=False).logits[0].float().cpu()
 
     def trace(
-        self, loaded: LoadedModel, cuts: Sequence[int] = (), *, scattered: bool = False
+        self,
+        loaded: LoadedModel,
+        cuts: Sequence[int] = (),
+        *,
+        scattered: bool = False,
+        together: bool = False,
     ) -> Trace:
         """Run the tokens in pieces of the given lengths, then the rest in one piece.
 
         Args:
             scattered: in slots that do not follow each other.
+            together: all pieces in one forward, as those of several sequences.
         """
         count, size = len(self._tokens), loaded.block_size
         table = list(range(-(-count // size)))
         if scattered:
             table.reverse()
         raw = loaded.new_raw(count)
-        logits, at = [], 0
+        pieces, at = [], 0
         for cut in (*cuts, count - sum(cuts)):
-            piece = self._tokens[at : at + cut]
-            logits.append(loaded.forward(piece, at, table, [r[at : at + cut] for r in raw]))
-            at += cut
+            end = at + cut
+            pieces.append(Piece(self._tokens[at:end], at, table, [r[at:end] for r in raw]))
+            at = end
+        groups = [pieces] if together else [[piece] for piece in pieces]
+        logits = [row for group in groups for row in loaded.forward(group)]
         loaded.clear(table)
         return Trace(raw, logits)
 
@@ -98,8 +107,10 @@ class SelfTest:
         ragged = self.trace(loaded, _RAGGED, scattered=True)
         self._check_logits(loaded, ragged, _RAGGED)
         decoded = self.trace(loaded, (self._edge - 1, 1, 1, 1))
-        loaded.decode_is_exact = (
-            ragged.equals(whole) and decoded.equals(whole) and loaded.attention_is_exact()
+        together = self.trace(loaded, (self._edge - 1, 1, 1, 2), together=True)
+        others = (ragged, decoded, together)
+        loaded.decode_is_exact = loaded.attention_is_exact() and all(
+            other.equals(whole) for other in others
         )
 
     def _check_logits(self, loaded: LoadedModel, trace: Trace, cuts: Sequence[int]) -> None:

@@ -12,12 +12,13 @@ than one block of 32 rows where there is one kv head (a lone block is split acro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from glia.kv.pool import KEY_TILE, Dispatch, Pool
+from glia.kv.kernel import KEY_TILE, kernel_class
+from glia.kv.pool import Dispatch, Pool
 from glia.kv.rotary import Rotary, rotate
 
 TILE = KEY_TILE
@@ -35,7 +36,15 @@ _PROBE_PIECES = (
     (40, 57),
     (60, 128),
 )
-SCHEDULE = f"tile{TILE}.row{ROW_MULTIPLE}.lone{LONE_HEAD_ROWS}"
+
+Read = Callable[[int], tuple[torch.Tensor, torch.Tensor]]
+"""K and V of the first so many positions, rotated: [G, KL, D] each."""
+
+
+def schedule(dtype: torch.dtype, device: torch.device) -> str:
+    """The name of what is computed how: another name, other bits."""
+    suffix = kernel_class(dtype, device).suffix
+    return f"tile{TILE}.row{ROW_MULTIPLE}.lone{LONE_HEAD_ROWS}{suffix}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,78 +67,45 @@ class LayerHeads:
 
 
 class TileAttention:
-    """The tile schedule for layers of one shape; owns the mask and the packed-query buffer."""
+    """The tile schedule for layers of one shape; owns the packed-query buffer."""
 
     def __init__(self, heads: LayerHeads, dtype: torch.dtype, device: torch.device) -> None:
         self._kv_heads, self._dim = heads.kv_heads, heads.head_dim
         self._per_head = heads.num_heads // heads.kv_heads
-        self._scale = heads.scale
         rows = TILE * self._per_head + LONE_HEAD_ROWS
         self._packed = torch.zeros(self._kv_heads, rows, self._dim, dtype=dtype, device=device)
-        self._mask = self._triangle(rows, 0)
-        self._last_mask: tuple[tuple[int, int, int], torch.Tensor] = ((0, 0, -1), self._mask)
+        kernel = kernel_class(dtype, device)
+        self._kernel = kernel(rows, self._per_head, heads.scale, dtype, device)
 
-    def _triangle(self, rows: int, past: int) -> torch.Tensor:
-        """[rows, past + TILE]: 0 where key - past <= query's place in its tile, else -inf."""
-        like = self._packed
-        query = torch.arange(rows, device=like.device)[:, None] // self._per_head
-        key = torch.arange(past + TILE, device=like.device)[None] - past
-        mask = torch.zeros(rows, past + TILE, dtype=like.dtype, device=like.device)
-        return mask.masked_fill_(key > query, float("-inf"))
-
-    def _mask_at(self, offset: int, rows: int, start: int) -> torch.Tensor:
-        """[1, 1, rows, start + TILE]; the layers of a step ask for the same one."""
-        wanted = (offset, rows, start)
-        if self._last_mask[0] != wanted:
-            past = self._mask.shape[1] - TILE
-            if past < start:
-                past = max(start, 2 * past)
-                self._mask = self._triangle(self._mask.shape[0], past)
-            first = offset * self._per_head
-            mask = self._mask[first : first + rows, past - start : past + TILE]
-            self._last_mask = (wanted, mask[None, None])
-        return self._last_mask[1]
+    @property
+    def reads_dense(self) -> bool:
+        """Whether keys and values are best given without gaps between heads."""
+        return self._kernel.reads_dense
 
     def _num_rows(self, num_queries: int) -> int:
         rows = -(-num_queries * self._per_head // ROW_MULTIPLE) * ROW_MULTIPLE
         return max(rows, LONE_HEAD_ROWS) if self._kv_heads == 1 else rows
 
-    def attend(
-        self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, position: int
-    ) -> torch.Tensor:
-        """Causal attention of T queries from `position` on; returns [T, H * D].
+    def attend(self, q: torch.Tensor, read: Read, position: int, out: torch.Tensor) -> None:
+        """Causal attention of T queries from `position` on.
 
         Args:
             q: [T, H, D], rotated.
-            keys, values: [G, KL, D], by position.
+            out: [T, H * D], written.
         """
-        num_tokens = q.shape[0]
-        if num_tokens == 1:
-            return self._tile(q, keys, values, position).reshape(1, -1)
-        out = q.new_empty(num_tokens, q.shape[1] * q.shape[2])
-        for first, last in _tiles(position, num_tokens):
-            tile = self._tile(q[first:last], keys, values, position + first)
-            out[first:last].view(tile.shape).copy_(tile)
-        return out
+        for first, last in _tiles(position, q.shape[0]):
+            self._tile(q[first:last], read, position + first, out[first:last])
 
-    def _tile(
-        self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, position: int
-    ) -> torch.Tensor:
-        """Queries of one tile, [n, H, D]; returns [n, G, R, D]."""
-        num_queries = q.shape[0]
-        start = position // TILE * TILE
+    def _tile(self, q: torch.Tensor, read: Read, position: int, out: torch.Tensor) -> None:
+        """Queries of one tile: [n, H, D] to [n, H * D]."""
+        num_queries, place = q.shape[0], position % TILE
         used, rows = num_queries * self._per_head, self._num_rows(num_queries)
         by_query = (num_queries, self._kv_heads, self._per_head, self._dim)
         by_head = (self._kv_heads, num_queries, self._per_head, self._dim)
         self._packed[:, :used].view(by_head).copy_(q.view(by_query).transpose(0, 1))
-        out = torch.nn.functional.scaled_dot_product_attention(
-            self._packed[None, :, :rows],
-            keys[None, :, : start + TILE],
-            values[None, :, : start + TILE],
-            attn_mask=self._mask_at(position - start, rows, start),
-            scale=self._scale,
-        )
-        return out[0, :, :used].view(by_head).transpose(0, 1)
+        keys, values = read(position - place + TILE)
+        found = self._kernel(self._packed[:, :rows], keys, values, place * self._per_head)
+        out.view(by_query).copy_(found[:, :used].view(by_head).transpose(0, 1))
 
     def wipe(self) -> None:
         """Forget the last queries."""
@@ -147,11 +123,16 @@ class TileAttention:
 
         q = draw(TILE, num_heads, self._dim)
         keys, values = (draw(self._kv_heads, length, self._dim) for _ in range(2))
+
+        def read(length: int) -> tuple[torch.Tensor, torch.Tensor]:
+            return keys[:, :length], values[:, :length]
+
         for start in (0, length - TILE):
-            whole = self.attend(q, keys, values, start)
+            whole, piece = (like.new_empty(TILE, num_heads * self._dim) for _ in range(2))
+            self.attend(q, read, start, whole)
             for first, last in _PROBE_PIECES:
-                piece = self.attend(q[first:last], keys, values, start + first)
-                if not torch.equal(piece, whole[first:last]):
+                self.attend(q[first:last], read, start + first, piece[first:last])
+                if not torch.equal(piece[first:last], whole[first:last]):
                     return False
         return True
 
@@ -165,10 +146,24 @@ def _tiles(position: int, num_tokens: int) -> Iterator[tuple[int, int]]:
         first = last
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one sequence in a forward.
+
+    Attributes:
+        dispatch: where they stand in the pool.
+        raw: per layer [T, G, 2 * D]; receives unrotated K and V.
+    """
+
+    dispatch: Dispatch
+    raw: Sequence[torch.Tensor]
+
+
 class PooledAttention:
     """Attention over the pool: stores what is new, attends to what is there.
 
-    The model's forward calls `begin` once and `attend` once per layer.
+    The model's forward calls `begin` once and `attend` once per layer. Rows of several
+    sequences run together; each attends to its own. Pieces of one sequence may, too, in order.
 
     Args:
         storage: dtype of raw K and V; where it is not the pool's, rounding comes first.
@@ -186,23 +181,25 @@ class PooledAttention:
             if key not in shared:
                 shared[key] = TileAttention(heads, pool.dtype, pool.device)
             self._tiles.append(shared[key])
-        self._dispatch: Dispatch | None = None
-        self._raw: Sequence[torch.Tensor] = ()
+        self._rows: Sequence[Rows] = ()
+        self._lengths: list[int] = []
         self._cos_sin: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def begin(self, dispatch: Dispatch, raw: Sequence[torch.Tensor]) -> None:
-        """Start a forward; `raw` per layer [T, G, 2 * D] receives unrotated K and V."""
-        self._dispatch, self._raw = dispatch, raw
+    def begin(self, rows: Sequence[Rows]) -> None:
+        """Start a forward."""
+        self._rows = rows
+        self._lengths = [each.dispatch.num_tokens for each in rows]
         self._cos_sin = {}
         for heads in self._layers:
             rotary = heads.rotary
             if rotary is not None and id(rotary) not in self._cos_sin:
-                cos, sin = rotary.at(dispatch.position, dispatch.num_tokens)
+                at = [rotary.at(e.dispatch.position, e.dispatch.num_tokens) for e in rows]
+                cos, sin = (torch.cat(parts) for parts in zip(*at, strict=True))
                 self._cos_sin[id(rotary)] = (cos[:, None], sin[:, None])
 
     def wipe(self) -> None:
         """Between two forwards: zero what the last ones left beside the slots."""
-        self._dispatch, self._raw, self._cos_sin = None, (), {}
+        self._rows, self._lengths, self._cos_sin = (), [], {}
         for tiles in set(self._tiles):
             tiles.wipe()
         self._pool.zero_scratch()
@@ -210,33 +207,58 @@ class PooledAttention:
     @property
     def num_tokens(self) -> int:
         """T of the forward under way."""
-        return self._dispatch.num_tokens if self._dispatch else 0
+        return sum(self._lengths)
 
     def is_exact(self) -> bool:
         """Whether every layer shape gives the bits of whole tiles however queries are cut."""
         return all(tiles.is_exact() for tiles in set(self._tiles))
 
-    def attend(self, layer: int, qkv: torch.Tensor) -> torch.Tensor:
-        """One layer's attention; returns [T, H * D].
+    def attend(self, layer: int, qkv: torch.Tensor, out: torch.Tensor) -> None:
+        """One layer's attention.
 
         Args:
             qkv: [T, H + 2 * G, D], unrotated; its K is changed in place.
+            out: [T, H * D], written.
         """
-        dispatch, heads = self._dispatch, self._layers[layer]
-        if dispatch is None:
+        if not self._rows:
             raise RuntimeError("attend before begin")
+        heads = self._layers[layer]
         num_q, num_kv = heads.num_heads, heads.kv_heads
         # -0.0 becomes +0.0: models that rotate by one and zero never give -0.0
         qkv[:, num_q : num_q + num_kv].add_(0.0)
-        split = (dispatch.num_tokens, 2, num_kv, heads.head_dim)
+        split = (qkv.shape[0], 2, num_kv, heads.head_dim)
         kv = qkv[:, num_q:].view(split).transpose(1, 2)
-        raw = self._raw[layer].view(kv.shape)
-        raw.copy_(kv)
-        if self._rounds:
-            kv.copy_(raw)
+        for rows, new in zip(self._rows, self._parts(kv), strict=True):
+            raw = rows.raw[layer].view(new.shape)
+            raw.copy_(new)
+            if self._rounds:
+                new.copy_(raw)
         rotated = qkv[:, : num_q + num_kv]
         if heads.rotary is not None:
             rotated = rotate(rotated, *self._cos_sin[id(heads.rotary)])
-        self._pool.write(layer, dispatch, rotated[:, num_q:], qkv[:, num_q + num_kv :])
-        keys, values = self._pool.view(layer, dispatch)
-        return self._tiles[layer].attend(rotated[:, :num_q], keys, values, dispatch.position)
+        parts = (rotated[:, :num_q], rotated[:, num_q:], qkv[:, num_q + num_kv :], out)
+        for rows, *mine in zip(self._rows, *map(self._parts, parts), strict=True):
+            self._attend_rows(layer, rows.dispatch, *mine)
+
+    def _parts(self, tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+        """[T, ...] by sequence."""
+        return (tensor,) if len(self._lengths) == 1 else torch.split(tensor, self._lengths)
+
+    def _attend_rows(
+        self,
+        layer: int,
+        dispatch: Dispatch,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
+        """Rows of one sequence; rotated q [T, H, D], k and v [T, G, D] to out [T, H * D]."""
+        tiles = self._tiles[layer]
+        self._pool.write(layer, dispatch, k, v)
+        view = self._pool.dense if tiles.reads_dense else self._pool.view
+
+        def read(length: int) -> tuple[torch.Tensor, torch.Tensor]:
+            return view(layer, dispatch, length)
+
+        tiles.attend(q, read, dispatch.position, out)

@@ -10,11 +10,31 @@ where the unrotated K and V of the new tokens go, in the storage dtype, for seal
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from glia.graph.profile import LayerShape
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The next tokens of one sequence: T >= 1 at `position`..`position + T - 1`.
+
+    Attributes:
+        tokens: T token ids.
+        position: absolute position of the first; everything before is in the pool.
+        table: block table: slot of window w at table[w]; covers position + T tokens.
+        raw: per layer [T, G, 2 * D], storage dtype, K unrotated then V; written by `forward`.
+            Host memory of the engine's: rows of one layer are contiguous; the layers are
+            apart.
+    """
+
+    tokens: Sequence[int]
+    position: int
+    table: Sequence[int]
+    raw: Sequence[torch.Tensor]
 
 
 class ComputeModel(Protocol):
@@ -40,25 +60,13 @@ class ComputeModel(Protocol):
     def decode_is_exact(self) -> bool:
         """Whether decoding gave the bytes of prefill in the self-test at load."""
 
-    def forward(
-        self,
-        tokens: Sequence[int],
-        position: int,
-        table: Sequence[int],
-        raw: Sequence[torch.Tensor],
-    ) -> torch.Tensor:
-        """Compute T tokens at positions `position`..`position + T - 1`.
+    def forward(self, pieces: Sequence[Piece]) -> torch.Tensor:
+        """Compute the pieces of B sequences together; each has the bits it has alone.
 
-        Writes their rotated K and V into the pool by slot, and raw K and V into `raw`.
+        Writes rotated K and V into the pool by slot, and raw K and V into each `raw`.
+        Pieces of one sequence may follow each other in order.
 
-        Args:
-            tokens: T >= 1 token ids.
-            position: absolute position of the first; everything before is in the pool.
-            table: block table: slot of window w at table[w]; covers position + T tokens.
-            raw: per layer [T, G, 2 * D], storage dtype, K unrotated then V; written here.
-                Host memory of the engine's: rows of one layer are contiguous; the layers
-                are apart.
-        Returns: logits of the last token, [V], f32.
+        Returns: logits of each piece's last token, [B, V], f32.
         """
 
     def restore(

@@ -17,9 +17,9 @@ import torch
 
 from glia.errors import PoolExhausted
 from glia.graph.profile import LayerShape
+from glia.kv.kernel import KEY_TILE
 from glia.kv.rotary import Rotary, rotate_in_place
 
-KEY_TILE = 128
 _MIN_SLOTS = 4
 ALIGN_BYTES = 64  # a cache line: vectors that straddle two are slower
 
@@ -160,30 +160,44 @@ class Pool:
         self._keys[layer][:, dispatch.new_rows] = k.transpose(0, 1)
         self._values[layer][:, dispatch.new_rows] = v.transpose(0, 1)
 
-    def view(self, layer: int, dispatch: Dispatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rotated K and V by position, [G, KL, D] each; what is past the sequence is masked.
+    def view(
+        self, layer: int, dispatch: Dispatch, length: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rotated K and V of the first `length` positions, [G, length, D] each; what is past
+        the sequence is masked.
 
-        Without a copy where the slots follow each other, else gathered into scratch
-        that the next call overwrites.
+        Without a copy where the slots follow each other, else as `dense` gives them.
         """
-        keys, values, length = self._keys[layer], self._values[layer], dispatch.key_length
-        if dispatch.gather is None:
-            rows = slice(dispatch.first_row, (dispatch.first_row or 0) + length)
-            return keys[:, rows], values[:, rows]
+        if dispatch.first_row is None:
+            return self.dense(layer, dispatch, length)
+        rows = slice(dispatch.first_row, dispatch.first_row + length)
+        return self._keys[layer][:, rows], self._values[layer][:, rows]
+
+    def dense(
+        self, layer: int, dispatch: Dispatch, length: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same, without gaps between heads, in scratch that the next call overwrites."""
         return (
-            self._gathered(keys, dispatch.gather, 0)[:, :length],
-            self._gathered(values, dispatch.gather, 1)[:, :length],
+            self._dense(self._keys[layer], dispatch, length, 0),
+            self._dense(self._values[layer], dispatch, length, 1),
         )
 
-    def _gathered(self, tensor: torch.Tensor, slots: torch.Tensor, which: int) -> torch.Tensor:
+    def _dense(
+        self, tensor: torch.Tensor, dispatch: Dispatch, length: int, which: int
+    ) -> torch.Tensor:
         num_heads, _, dim = tensor.shape
+        if dispatch.gather is None:
+            first = dispatch.first_row or 0
+            out = self._room(which, num_heads * length * dim).view(num_heads, length, dim)
+            return out.copy_(tensor[:, first : first + length])
+        slots = dispatch.gather[: -(-length // self.block_size)]
         count = slots.shape[0] * self.block_size
         out = self._room(which, num_heads * count * dim)
         by_slot = self._by_slot(tensor).flatten(2)
         gathered = out.view(num_heads, slots.shape[0], self.block_size * dim)
         for head in range(num_heads):  # along the first dimension rows are copied whole
             torch.index_select(by_slot[head], 0, slots, out=gathered[head])
-        return out.view(num_heads, count, dim)
+        return out.view(num_heads, count, dim)[:, :length]
 
     def _by_slot(self, tensor: torch.Tensor) -> torch.Tensor:
         num_heads, _, dim = tensor.shape

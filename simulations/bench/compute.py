@@ -18,6 +18,7 @@ from transformers import DynamicCache, StaticCache
 from glia.engine.load import LoadSettings, load_model
 from glia.engine.loaded import LoadedModel
 from glia.graph.profile import KvScheme
+from glia.kv.compute import Piece
 from simulations.bench.stock import CacheKind, Stock
 
 _MODEL_DIR = Path(__file__).resolve().parents[2] / "models" / "smollm2"
@@ -57,7 +58,7 @@ class _Ours:
     def forward(self, tokens: Sequence[int], position: int) -> None:
         num_slots = -(-(position + len(tokens)) // self.model.block_size)
         raw = [rows[: len(tokens)] for rows in self._raw]
-        self.model.forward(tokens, position, self._table[:num_slots], raw)
+        self.model.forward([Piece(tokens, position, self._table[:num_slots], raw)])
 
     def prefill(self, tokens: Sequence[int]) -> None:
         for at in range(0, len(tokens), _PIECE):

@@ -15,6 +15,7 @@ from glia.engine.fused import FusedForward
 from glia.engine.load import load_model
 from glia.engine.loaded import LoadedModel
 from glia.graph.profile import KvScheme, LayerShape
+from glia.kv.compute import Piece
 from glia.kv.dtypes import STORAGE_DTYPES
 from tests.model_parts import (
     Run,
@@ -59,7 +60,33 @@ def assert_all_ways_agree(model: LoadedModel) -> Run:
         assert torch.equal(other.logits[-1], whole.logits[-1]), cuts
     for slots in ([2, 3, 4, 5, 6, 7, 8, 9, 1], [9, 1, 2, 3, 4, 5, 6, 7, 8]):
         assert_restored_continues(model, whole, slots)
+    if model.block_size == 16:
+        assert_together_is_alone(model, whole)
     return whole
+
+
+def assert_together_is_alone(model: LoadedModel, whole: Run) -> None:
+    """Three sequences side by side, each at another place: the bytes each has alone."""
+    size = model.block_size
+    starts, tables = (
+        (129, 17, 64),
+        ([4, 5, 6, 7, 8, 9, 0, 2, 1, 3], [10, 11, 13], [14, 15, 16, 18, 17]),
+    )
+    raws = []
+    for start, table in zip(starts, tables, strict=True):
+        slots = table[: -(-start // size)]
+        raws.append(run(model, TOKENS[:start], table=slots).raw)
+    for step in range(5):
+        pieces, new = [], []
+        for start, table in zip(starts, tables, strict=True):
+            at = start + step
+            new.append(model.new_raw(1))
+            pieces.append(Piece(TOKENS[at : at + 1], at, table[: at // size + 1], new[-1]))
+        logits = model.forward(pieces)
+        assert logits.shape == (3, model.vocab_size)
+        for start, raw in zip(starts, new, strict=True):
+            for ours, theirs in zip(raw, whole.raw, strict=True):
+                assert same_bytes(ours, theirs[start + step : start + step + 1])
 
 
 def assert_restored_continues(model: LoadedModel, whole: Run, slots: list[int]) -> None:
@@ -68,7 +95,7 @@ def assert_restored_continues(model: LoadedModel, whole: Run, slots: list[int]) 
     model.clear(range(model.num_slots))
     model.restore(windows, 0, slots[: 128 // size])
     raw = model.new_raw(22)
-    logits = model.forward(TOKENS[128:], 128, [*slots[: 128 // size], 20, 21], raw)
+    logits = model.forward([Piece(TOKENS[128:], 128, [*slots[: 128 // size], 20, 21], raw)])[0]
     assert torch.equal(logits, whole.logits[-1])
     for layer, rows in enumerate(raw):
         assert same_bytes(rows, whole.raw[layer][128:])
@@ -184,7 +211,7 @@ def test_k_is_stored_unrotated_and_one_block_serves_two_positions(tmp_path: Path
 
 def part_of(model: LoadedModel, layer: int, first: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Rotated K and V of 16 rows of the pool from `first` on."""
-    keys, values = model._pool.view(layer, model._pool.dispatch(0, 64, [0, 1, 2, 3]))
+    keys, values = model._pool.view(layer, model._pool.dispatch(0, 64, [0, 1, 2, 3]), 128)
     return keys[:, first : first + 16], values[:, first : first + 16]
 
 
@@ -194,12 +221,17 @@ def test_restored_keys_have_the_bits_that_prefill_wrote(tmp_path: Path) -> None:
     whole = run(model, TOKENS[:64])
     layers = range(len(model.shapes))
     where = model._pool.dispatch(0, 64, [0, 1, 2, 3])
-    written = [[t[:, :64].clone() for t in model._pool.view(layer, where)] for layer in layers]
+    written = [
+        [t[:, :64].clone() for t in model._pool.view(layer, where, where.key_length)]
+        for layer in layers
+    ]
     model.clear(range(4))
     strided = [torch.stack((p, p), 1)[:, 0] for p in payloads(model, whole.raw)]
     model.restore(strided, 0, [0, 1, 2, 3])
     for layer in layers:
-        for ours, theirs in zip(model._pool.view(layer, where), written[layer], strict=True):
+        for ours, theirs in zip(
+            model._pool.view(layer, where, where.key_length), written[layer], strict=True
+        ):
             assert same_bytes(ours[:, :64], theirs)
 
 

@@ -14,6 +14,7 @@ from glia.engine.fused import FusedForward
 from glia.engine.load import load_model
 from glia.engine.loaded import LoadedModel
 from glia.graph.profile import KvScheme
+from glia.kv.compute import Piece
 from glia.model.tokenizer import Tokenizer
 from tests.model_parts import SMOLLM2, payloads, run, same_bytes, settings
 
@@ -123,13 +124,13 @@ def test_one_stored_block_serves_two_position_anchors(dtype: str) -> None:
     block = payloads(model, first.raw)[0][0]
     assert same_bytes(block, payloads(model, moved.raw)[0][1])
     where = model._pool.dispatch(0, 32, [0, 1])
-    computed = [part[:, 16:32].clone() for part in model._pool.view(0, where)]
+    computed = [part[:, 16:32].clone() for part in model._pool.view(0, where, where.key_length)]
     model.clear([1])
     model.restore([p[1:] for p in payloads(model, moved.raw)], 16, [1])
-    restored = [part[:, 16:32] for part in model._pool.view(0, where)]
+    restored = [part[:, 16:32] for part in model._pool.view(0, where, where.key_length)]
     assert all(same_bytes(a, b) for a, b in zip(restored, computed, strict=True))
     model.restore([p[1:] for p in payloads(model, moved.raw)], 0, [0])
-    elsewhere = [part[:, :16] for part in model._pool.view(0, where)]
+    elsewhere = [part[:, :16] for part in model._pool.view(0, where, where.key_length)]
     assert not same_bytes(elsewhere[0], computed[0])  # K is rotated for its anchor
     assert same_bytes(elsewhere[1], computed[1])  # V is not
 
@@ -144,6 +145,6 @@ def test_a_restored_prefix_continues_with_the_same_bytes(dtype: str) -> None:
         model.clear(range(model.num_slots))
         model.restore(windows, 0, slots)
         raw = model.new_raw(22)
-        logits = model.forward(tokens[128:], 128, [*slots, 1, 2], raw)
+        logits = model.forward([Piece(tokens[128:], 128, [*slots, 1, 2], raw)])[0]
         assert torch.equal(logits, whole.logits[-1])
         assert all(same_bytes(a, b[128:]) for a, b in zip(raw, whole.raw, strict=True))

@@ -295,6 +295,44 @@ def test_a_failing_step_fails_its_sequence_only(at: int, caplog: pytest.LogCaptu
     assert rig.generate(prompt(200), 20).tokens == cold(prompt(200), 20)
 
 
+def test_all_that_decode_are_computed_in_one_forward() -> None:
+    model = AddingModel(TINY, 64)
+    rig = make_rig(model, TINY, 64)
+    sequences = [rig.engine.submit(Request(tuple(prompt(30, seed=i)), 20)) for i in range(4)]
+    while any(s.state is not State.DECODING for s in sequences):
+        rig.outcomes += rig.engine.step()
+    before, calls = model.num_forwards, len(model.calls)
+    for _ in range(8):
+        rig.outcomes += rig.engine.step()
+    assert model.num_forwards - before == 8
+    assert len(model.calls) - calls == 8 * 4
+    rig.run()
+    for index, sequence in enumerate(sequences):
+        assert rig.answer(sequence).tokens == cold(prompt(30, seed=index), 20)
+        assert rig.answer(sequence).timings_ms["decode"] > 0
+
+
+@pytest.mark.parametrize("poison", [False, True])
+def test_one_that_fails_among_those_computed_together_fails_alone(poison: bool) -> None:
+    model = AddingModel(TINY, 64)
+    rig = make_rig(model, TINY, 64)
+    lengths = (30, 31, 50, 70)
+    sequences = [rig.engine.submit(Request(tuple(prompt(n, seed=n)), 15)) for n in lengths]
+    while any(s.state is not State.DECODING for s in sequences):
+        rig.outcomes += rig.engine.step()
+    if poison:
+        model.poison_at = 60
+    else:
+        model.fail_at = 60
+    rig.run()
+    assert isinstance(rig.error(sequences[2]), EngineFailed)
+    for length, sequence in zip(lengths, sequences, strict=True):
+        if length != 50:
+            assert rig.answer(sequence).tokens == cold(prompt(length, seed=length), 15)
+    model.poison_at = model.fail_at = None
+    assert rig.generate(prompt(50, seed=50), 15).tokens == cold(prompt(50, seed=50), 15)
+
+
 @pytest.mark.parametrize("at", [5, 100, 190, 205])
 def test_nothing_that_is_not_finite_is_sealed_or_left_in_a_slot(at: int) -> None:
     model = AddingModel(TINY, 64)

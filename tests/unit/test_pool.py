@@ -57,7 +57,7 @@ def test_every_position_is_found_through_the_block_table_in_every_layer(
     total = sum(cuts)
     where = pool.dispatch(total - 1, 1, table)
     for layer in range(len(SHAPES)):
-        keys, values = pool.view(layer, where)
+        keys, values = pool.view(layer, where, where.key_length)
         assert keys.shape[1] == where.key_length
         for position in range(total):
             assert torch.equal(keys[:, position], token(layer, position))
@@ -76,12 +76,12 @@ def test_a_sequence_leaves_at_most_block_size_minus_one_rows_unused() -> None:
 def test_slots_in_a_row_are_read_where_they_stand() -> None:
     pool = make_pool()
     fill(pool, [3, 4, 5], [48])
-    keys, _ = pool.view(0, pool.dispatch(47, 1, [3, 4, 5]))
-    again, _ = pool.view(0, pool.dispatch(20, 1, [3, 4, 5]))
+    keys, _ = pool.view(0, pool.dispatch(47, 1, [3, 4, 5]), KEY_TILE)
+    again, _ = pool.view(0, pool.dispatch(20, 1, [3, 4, 5]), KEY_TILE)
     assert keys.data_ptr() == again.data_ptr()
     keys[0, 0, 0] = 77.0
     assert again[0, 0, 0] == 77.0
-    scattered, _ = pool.view(0, pool.dispatch(20, 1, [4, 3, 5]))
+    scattered, _ = pool.view(0, pool.dispatch(20, 1, [4, 3, 5]), KEY_TILE)
     assert scattered.data_ptr() != keys.data_ptr()
 
 
@@ -89,7 +89,7 @@ def test_the_last_slot_has_room_for_a_whole_tile_of_keys_behind_it() -> None:
     pool = make_pool()
     where = pool.dispatch(0, 1, [11])
     for layer in range(len(SHAPES)):
-        keys, values = pool.view(layer, where)
+        keys, values = pool.view(layer, where, where.key_length)
         assert keys.shape[1] == values.shape[1] == KEY_TILE
 
 
@@ -102,7 +102,7 @@ def test_another_sequence_is_not_touched(table: list[int], size: int) -> None:
     fill(pool, table, [len(table) * size], sequence=1)
     where = pool.dispatch(len(others) * size - 1, 1, others)
     for layer in range(len(SHAPES)):
-        keys, _ = pool.view(layer, where)
+        keys, _ = pool.view(layer, where, where.key_length)
         for position in range(len(others) * size):
             assert torch.equal(keys[:, position], token(layer, position, 2))
 
@@ -112,7 +112,7 @@ def test_a_cleared_slot_is_zero_and_its_neighbours_are_not() -> None:
     fill(pool, [0, 1, 2], [48])
     pool.zero_slot(1)
     for layer in range(len(SHAPES)):
-        keys, values = pool.view(layer, pool.dispatch(47, 1, [0, 1, 2]))
+        keys, values = pool.view(layer, pool.dispatch(47, 1, [0, 1, 2]), KEY_TILE)
         for tensor in (keys, values):
             is_zero = (tensor == 0).all(0).all(1)[1:48]  # position 0 of layer 0 is 10,000
             assert is_zero.tolist() == [16 <= position < 32 for position in range(1, 48)]
@@ -149,7 +149,7 @@ def test_scratch_is_zero_after_what_was_gathered_is_forgotten() -> None:
     table = TABLES[3]
     fill(pool, table, [70])
     pool.load(0, torch.ones(2, SIZE, 2, 16), [9, 3], None, 0)
-    pool.view(2, pool.dispatch(69, 1, table))
+    pool.view(2, pool.dispatch(69, 1, table), KEY_TILE)
     assert pool._scratch.any()
     pool.zero_scratch()
     assert not pool._scratch.any()

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from glia.kv.attention import LayerHeads, TileAttention
+from glia.kv.attention import LayerHeads, TileAttention, schedule
+from glia.kv.kernel import FlashKernel, ProductKernel
 
 SHAPES = {
     "grouped": (9, 3, 64),
@@ -18,7 +19,8 @@ SHAPES = {
     "single-head": (1, 1, 64),
     "seed-shape": (16, 8, 128),
 }
-DTYPES = {torch.float32: 1e-4, torch.bfloat16: 1e-2, torch.float16: 1e-2}
+# bf16 scores of about 4 are rounded to 1/64
+DTYPES = {torch.float32: 1e-4, torch.bfloat16: 1.5e-2, torch.float16: 1e-2}
 CPU = torch.device("cpu")
 LENGTH = 300
 
@@ -40,12 +42,17 @@ class Case:
 
     def run(self, cuts: Sequence[int]) -> torch.Tensor:
         """[T, H * D] from pieces of these lengths."""
-        outs, at = [], 0
+        out = self.q.new_empty(sum(cuts), self.q.shape[1] * self.q.shape[2])
+        at = 0
         for length in cuts:
-            q = self.q[at : at + length]
-            outs.append(self.tiles.attend(q, self.keys, self.values, at))
-            at += length
-        return torch.cat(outs)
+            end = at + length
+            self.tiles.attend(self.q[at:end], self.read, at, out[at:end])
+            at = end
+        return out
+
+    def read(self, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """K and V of the first positions."""
+        return self.keys[:, :length], self.values[:, :length]
 
 
 def make_case(shape: str, dtype: torch.dtype, behind: float | None = None) -> Case:
@@ -110,6 +117,48 @@ def test_bits_do_not_depend_on_cuts_or_threads(
     torch.set_num_threads(num_threads)
     for cuts in CUTS:
         assert torch.equal(case.run(cuts), whole), cuts
+
+
+@pytest.mark.spec(12)
+def test_flash_attention_is_exact_in_bf16_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For processors on which products are slow."""
+    monkeypatch.setattr("glia.kv.attention.kernel_class", lambda *_: FlashKernel)
+    torch.set_num_threads(1)
+    for shape in SHAPES:
+        case = make_case(shape, torch.bfloat16)
+        assert not case.tiles.reads_dense
+        whole = case.run([LENGTH])
+        for cuts in CUTS:
+            assert torch.equal(case.run(cuts), whole), (shape, cuts)
+
+
+def test_another_kernel_is_another_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = set()
+    for kernel in (FlashKernel, ProductKernel):
+        monkeypatch.setattr("glia.kv.attention.kernel_class", lambda *_, k=kernel: k)
+        names.add(schedule(torch.bfloat16, CPU))
+    assert len(names) == 2
+
+
+@pytest.mark.spec(12)
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_long_context_is_exact(dtype: torch.dtype, num_threads: int) -> None:
+    """Keys beyond what a product sums in one block."""
+    torch.set_num_threads(num_threads)
+    for shape in ("grouped", "seed-shape"):
+        case = make_case(shape, dtype)
+        random = torch.Generator().manual_seed(8)
+        num_heads, _, dim = case.keys.shape
+        case.keys, case.values = (
+            torch.randn(num_heads, 4224, dim, generator=random).to(dtype) for _ in range(2)
+        )
+        whole, piece = (torch.empty(128, case.q[0].numel(), dtype=dtype) for _ in range(2))
+        case.tiles.attend(case.q[:128], case.read, 4096, whole)
+        for first, last in ((0, 1), (1, 2), (63, 67), (90, 128)):
+            rows = piece[first:last]
+            case.tiles.attend(case.q[first:last], case.read, 4096 + first, rows)
+            assert torch.equal(rows, whole[first:last]), (shape, first)
 
 
 @pytest.mark.parametrize("behind", [0.0, 3.0, 6e4])
