@@ -89,6 +89,17 @@ class Terminal:
         shown, self._seen = self.text[self._seen : at], at + len(wanted)
         return shown
 
+    def interrupt(self, wanted: str) -> None:
+        """Press Ctrl-C until this is shown: readline misses one between two waits for a key."""
+        for _ in range(5):
+            self.type("\x03")
+            deadline = time.monotonic() + 3.0
+            while wanted not in self.text[self._seen :] and time.monotonic() < deadline:
+                self._read(deadline - time.monotonic())
+            if wanted in self.text[self._seen :]:
+                break
+        self.until(wanted, 0.0)
+
     def end(self, limit_s: float = 30.0) -> int:
         """Its exit code; all that it showed is in `text`."""
         deadline = time.monotonic() + limit_s

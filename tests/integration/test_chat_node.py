@@ -67,8 +67,9 @@ def test_a_chat_is_stopped_outlives_gliad_and_goes_on(node: RunningNode) -> None
     with Terminal(node, *chat(node, "story", 1200)) as terminal:
         assert terminal.until(". /help") == "tiny: a new conversation story"
         terminal.until("> ")
-        terminal.type("half a line\x03")
-        terminal.until("\n> ")
+        terminal.type("half a line")
+        terminal.until("half a line")
+        terminal.interrupt("\n> ")
         terminal.type("Where?\n")
         terminal.until("cut at --max-tokens; ")
         terminal.until("> ")
