@@ -24,7 +24,6 @@ from glia.graph.conversation import ANSWER_ROLE
 from glia.model.chat import ChatTemplate, Message
 from glia.model.tokenizer import TextStream, Tokenizer
 
-_CONTEXT_TOKENS = 8  # decoders look at so many before the first one that counts
 _STAND_IN = re.compile("\ue000([0-9]+)\ue001")  # what is rendered for one message's content
 
 Span = tuple[int, int]
@@ -214,15 +213,14 @@ def _end_of_log(
     """
     if same == len(log):
         return same
-    base = max(0, same - _CONTEXT_TOKENS)
-    size = len(tokenizer.decode(log[base:], skip_special=False))
+    size = len(tokenizer.decode(log[same:], skip_special=False))
     stream = TextStream(tokenizer, skip_special=False)
-    cut = base
+    cut = same
     while size > 0 and cut < len(fresh):
         size -= len(stream.push([fresh[cut]]))
         cut += 1
-    joined = tokenizer.decode([*log[base:], *fresh[cut:]], skip_special=False)
-    is_same_text = joined == tokenizer.decode(fresh[base:], skip_special=False)
+    joined = tokenizer.decode([*log[same:], *fresh[cut:]], skip_special=False)
+    is_same_text = joined == tokenizer.decode(fresh[same:], skip_special=False)
     return cut if size == 0 and is_same_text else None
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from daemon.verbs import chat
 from glia.errors import EngineFailed, UnknownConversation
 from glia.local import messages as m
 from glia.model.tokenizer import Tokenizer
@@ -100,6 +101,60 @@ def test_what_is_kept_nowhere_goes_on_all_the_same(
     assert (turn.keep, turn.conversation) == (0, "")
     assert [said.role for said in turn.messages] == ["user", "assistant", "user"]
     assert "go on" not in said.err
+
+
+def test_what_could_not_be_recorded_was_not_said(
+    talk: Type, gliad: FakeGliad, world: World, read: Callable[[m.Generate], str]
+) -> None:
+    world.conversations.is_kept = False
+    world.warning = "the conversation was not recorded: the store is full"
+    said = talk("a\nb\n", "--conversation", "story")
+    assert said.err.count("warning: the conversation was not recorded") == 2
+    call = sent(gliad, m.Generate)
+    assert read(call) == "<bos>user:b<eos><bos>assistant:"
+    assert (call.turn.keep, call.turn.create) == (0, True)
+
+
+class Typed(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_a_talk_goes_on_after_an_error(
+    talk: Type, gliad: FakeGliad, world: World, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def type_(*lines: str) -> Said:
+        typed = iter(lines)
+        monkeypatch.setattr(chat, "read_message", lambda: next(typed, None))
+        monkeypatch.setattr(sys, "stdin", Typed())
+        return say(capfd, "chat", "tiny", "--seed", "5", "--conversation", "story")
+
+    said = type_("/again", "a", " /b", "/c", "", "/again", "/again", "/exit", "d")
+    assert said.code == 0
+    assert said.err.count("error: ") == 2
+    assert "error: there is no /c\nhint: /help shows what there is" in said.err
+    calls = [call for call in gliad.calls if isinstance(call, m.Generate)]
+    assert [call.sampling.seed for call in calls] == [5, 5, 6, 7]
+    assert calls[1].tokens == calls[2].tokens == calls[3].tokens
+    assert [len(call.turn.messages) for call in calls] == [1, 1, 0, 0]
+
+
+def test_a_talk_that_somebody_else_went_on_with_is_read_again(
+    talk: Type, gliad: FakeGliad, world: World, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines() -> Iterator[str]:
+        yield "a"
+        world.conversations.kept["story"].tokens[-1:] = []
+        world.conversations.kept["story"].messages[-1:] = []
+        yield "b"
+        yield "c"
+
+    typed = lines()
+    monkeypatch.setattr(chat, "read_message", lambda: next(typed, None))
+    monkeypatch.setattr(sys, "stdin", Typed())
+    said = say(capfd, "chat", "tiny", "--conversation", "story")
+    assert (said.code, said.err.count("error: not the log's")) == (0, 1)
+    assert sent(gliad, m.Generate).turn.messages[-1].content == "c"
 
 
 def test_a_system_message_begins_a_conversation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -145,7 +146,7 @@ FORGETS = (
 
 def test_a_template_that_leaves_out_what_was_thought(tokenizer: Tokenizer) -> None:
     talk = Talk(ChatTemplate(FORGETS, {}), tokenizer)
-    thought = tokenizer.encode("hm</think>Paris")
+    thought = tokenizer.encode("Pa</think>Paris")  # it begins as what is left of it
     first = talk.turn("Where?", [*thought, END])
     prompt = talk.next(("user", "Sure?"))
     assert prompt.keep == len(first.tokens)
@@ -155,7 +156,7 @@ def test_a_template_that_leaves_out_what_was_thought(tokenizer: Tokenizer) -> No
     )
     talk.take(prompt, [*tokenizer.encode("hm</think>Yes"), END])
     assert talk.shown == ["Where?", "Paris", "Sure?", "hm</think>Yes"]
-    assert talk.texts[1] == ("assistant", "hm</think>Paris")  # nothing said is lost
+    assert talk.texts[1] == ("assistant", "Pa</think>Paris")  # nothing said is lost
     assert talk.next(("user", "!")).tokens[: prompt.keep] == prompt.tokens[: prompt.keep]
 
 
@@ -175,6 +176,19 @@ def test_where_a_message_stands(source: str, shown: str, tokenizer: Tokenizer) -
     last = prompt.messages[-1]
     assert tokenizer.decode(prompt.tokens[last.start : last.end]) == shown
     assert last.content == "  u\n "
+
+
+def test_white_space_belongs_to_its_message(tmp_path: Path) -> None:
+    """Also by tokenizers that leave it out of what a token stands for."""
+    spec = byte_tokenizer()
+    spec["post_processor"] = {**spec["decoder"], "trim_offsets": True}
+    tokenizer = Tokenizer.load(write_model(tmp_path / "m", tokenizer=spec))
+    assert tokenizer.encode_placed("x ")[1] == [(0, 1), (2, 2)]
+    source = "{% for m in messages %}{{ m.role }}: {{ m.content }} .\n{% endfor %}"
+    texts = ["  Hi \n ", " x", " ", "y "]
+    talk = Talk(ChatTemplate(source, {}), tokenizer)
+    talk.take(talk.next(*(("user", text) for text in texts)), [])
+    assert talk.shown[:-1] == texts
 
 
 def test_messages_do_not_share_a_token(tokenizer: Tokenizer) -> None:
