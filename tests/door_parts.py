@@ -141,7 +141,7 @@ def _unchunked(data: bytes) -> bytes:
         body, data = body + rest[:num], rest[num + 2 :]
 
 
-def free_descriptors(pid: int) -> int:
+def num_descriptors(pid: int) -> int:
     """How many descriptors a process has open."""
     return len(os.listdir(f"/proc/{pid}/fd"))
 

@@ -42,11 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _serve(connections: Connections, listen_fd: int) -> None:
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(socket.socket(fileno=listen_fd)))
-    async with trio.open_nursery() as nursery:
+    stdin = trio.lowlevel.FdStream(os.dup(sys.stdin.fileno()))
+    async with listener, stdin, trio.open_nursery() as nursery:
         nursery.start_soon(connections.serve, listener)
-        async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
-            while await stdin.receive_some():
-                pass
+        while await stdin.receive_some():
+            pass
         nursery.cancel_scope.cancel()
 
 

@@ -80,6 +80,7 @@ class Connections:
         except Exception as error:
             _log.error("a connection crashed: %s", place_of(error))
         finally:
+            stream.socket.close()  # hypercorn does not where it is cancelled
             self._waiting.pop(scope, None)
             self._num_open -= 1
 

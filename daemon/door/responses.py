@@ -39,20 +39,30 @@ class AnswerResponse(Response):
         self._gliad = gliad
         self._work = work
         self._is_stream = is_stream
+        self._has_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_gone = True
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)
-            await self._answer(scope, receive, send)
+            refusal = await self._bring(send)
+            is_gone = False
             nursery.cancel_scope.cancel()
+        # Out of the nursery: a response's last bytes end its connection, which counts as gone.
+        if is_gone:
+            return
+        if refusal is not None and not self._has_begun:
+            await response_of(refusal)(scope, receive, send)
+            return
+        last = b"" if refusal is None else b"data: " + refusal.body + b"\n\n"
+        await send({"type": "http.response.body", "body": last, "more_body": False})
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        has_begun = False
+    async def _bring(self, send: Send) -> Refusal | None:
+        """Send what `work` yields. Returns why there is no more of it, if so."""
 
         async def take(data: bytes) -> None:
-            nonlocal has_begun
-            if not has_begun:
-                has_begun = True
+            if not self._has_begun:
+                self._has_begun = True
                 await send(self._start(data))
             await send({"type": "http.response.body", "body": data, "more_body": True})
 
@@ -63,12 +73,8 @@ class AnswerResponse(Response):
         try:
             await self._gliad.ask(bring)
         except GliaError as error:
-            refusal = refusal_of(error)
-            if not has_begun:
-                await response_of(refusal)(scope, receive, send)
-                return
-            await take(b"data: " + refusal.body + b"\n\n")
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return refusal_of(error)
+        return None
 
     def _start(self, data: bytes) -> dict[str, object]:
         headers = [(b"content-type", (self.media_type or "").encode())]
