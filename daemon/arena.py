@@ -22,6 +22,7 @@ _F_SEAL_FUTURE_WRITE = 0x10
 _MADV_POPULATE_WRITE = 23
 _PREFAULT_STEP = 2 * 1024 * 1024  # madvise keeps the GIL: about 2 ms a step
 _SPARE_BYTES = 64 * 1024 * 1024
+_ZEROS = memoryview(bytes(256 * 1024))
 
 
 class SharedMemory:
@@ -44,6 +45,12 @@ class SharedMemory:
             os.close(self.fd)
             raise
         self.view = memoryview(self._map)
+
+    def zero(self, start: int, end: int) -> None:
+        """Overwrite a range. (The seal against writing keeps us from punching a hole, too.)"""
+        for at in range(start, end, len(_ZEROS)):
+            length = min(len(_ZEROS), end - at)
+            self.view[at : at + length] = _ZEROS[:length]
 
     def prefault(self, size_bytes: int) -> None:
         """Have the kernel give the first `size_bytes` their pages now. For a worker thread."""

@@ -22,6 +22,7 @@ class Extents:
     Attributes:
         total_bytes: a multiple of 64.
         used_bytes: what is not free.
+        peak_bytes: end of the highest range that was ever used.
     """
 
     def __init__(self, total_bytes: int) -> None:
@@ -29,6 +30,7 @@ class Extents:
             raise ValueError(f"an arena cannot be {total_bytes} bytes")
         self.total_bytes = total_bytes
         self.used_bytes = total_bytes
+        self.peak_bytes = 0
         self._by_size: list[tuple[int, int]] = []  # (size, offset), sorted
         self._size_at: dict[int, int] = {}
         self._start_of: dict[int, int] = {}  # end of a hole -> its offset
@@ -46,6 +48,7 @@ class Extents:
         if size > size_bytes:
             self._add(offset + size_bytes, size - size_bytes)
         self.used_bytes += size_bytes
+        self.peak_bytes = max(self.peak_bytes, offset + size_bytes)
         return offset
 
     def free(self, offset: int, size_bytes: int) -> None:

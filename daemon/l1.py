@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from daemon.extents import Extents
@@ -97,6 +97,11 @@ class L1Table:
         """Bytes of a window that is here, counting shared blocks."""
         return self._windows[window_id].size_bytes
 
+    def is_pinned(self, window_id: WindowId) -> bool:
+        """Whether somebody uses the window."""
+        window = self._windows.get(window_id)
+        return window is not None and window.pins > 0
+
     def is_dirty(self, window_id: WindowId) -> bool:
         """Whether the window is here and not yet in L2."""
         window = self._windows.get(window_id)
@@ -132,9 +137,17 @@ class L1Table:
             offsets.append(offset)
         return offsets
 
-    def cancel(self, offset: int) -> None:
-        """Give a reserved extent back unused."""
-        self._extents.free(offset, self._reserved.pop(offset))
+    def cancel(self, offset: int) -> int:
+        """Give a reserved extent back unused. Returns its size."""
+        size_bytes = self._reserved.pop(offset)
+        self._extents.free(offset, size_bytes)
+        return size_bytes
+
+    def stale_ranges(self, start: int) -> list[tuple[int, int]]:
+        """(start, end) of what is free from `start` on and was ever used, by offset."""
+        peak = self._extents.peak_bytes
+        holes = ((at, at + size) for at, size in self._extents.holes())
+        return [(max(at, start), min(end, peak)) for at, end in holes if end > start and at < peak]
 
     def enter(
         self,
@@ -213,6 +226,19 @@ class L1Table:
             return False
         self._drop(window_id)
         return True
+
+    def forget(self, window_ids: Iterable[WindowId]) -> int:
+        """Drop windows for good, dirty ones too. Returns how many were here.
+
+        Raises: ValueError where one is pinned.
+        """
+        names = [name for name in window_ids if name in self._windows]
+        if any(map(self.is_pinned, names)):
+            raise ValueError("a window that somebody uses cannot be forgotten")
+        for name in names:
+            self.mark_clean(name)
+            self._drop(name)
+        return len(names)
 
     def mark_dirty(self, window_id: WindowId) -> None:
         """L2 has it no more: it must be written before it may go."""

@@ -7,7 +7,7 @@ thread; only verified windows are entered.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import trio
@@ -64,6 +64,7 @@ class Loader:
         self._writer = writer
         self.num_hits = 0
         self.num_misses = 0
+        self._unpinned = trio.Event()
 
     async def pin(self, binding: Binding, window_ids: Sequence[WindowId]) -> Pinned:
         """Pin the leading windows that can be had; a hole ends the list.
@@ -89,6 +90,7 @@ class Loader:
         except BaseException:
             self.unpin(window_ids[: len(tiers)])
             raise
+        self._give_up_hidden(window_ids, tiers)
         pinned = tuple(window_ids[: len(tiers)])
         self.num_hits += tiers.count(IN_L1)
         self.num_misses += len(window_ids) - tiers.count(IN_L1)
@@ -98,10 +100,27 @@ class Loader:
         """The opposite of one `pin`."""
         for name in window_ids:
             self._table.unpin(name)
+        unpinned, self._unpinned = self._unpinned, trio.Event()
+        unpinned.set()
+
+    async def until_unpinned(self, window_ids: Collection[WindowId]) -> None:
+        """Return when nobody uses any of these."""
+        while any(map(self._table.is_pinned, window_ids)):
+            await self._unpinned.wait()
+
+    def _give_up_hidden(self, window_ids: Sequence[WindowId], tiers: bytearray) -> None:
+        """Cut what was pinned before the first window that began to be forgotten meanwhile."""
+        hidden = self._records.hidden
+        for index in range(len(tiers)):
+            if window_ids[index] in hidden:
+                self.unpin(window_ids[index : len(tiers)])
+                del tiers[index:]
+                return
 
     def _is_here(self, binding: Binding, window_id: WindowId) -> bool:
         record = self._table.record(window_id)
-        return record is not None and binding.fits(record)
+        is_hidden = window_id in self._records.hidden
+        return record is not None and binding.fits(record) and not is_hidden
 
     def _missing(self, window_ids: Sequence[WindowId], start: int) -> list[WindowId]:
         """The run of windows from `start` on that are not in L1."""
@@ -113,6 +132,7 @@ class Loader:
         Returns how many; 0 at a hole.
         """
         size = binding.profile.window_particle_bytes
+        seen = self._records.hidden.num_changes
         group = window_ids[: max(1, _GROUP_BYTES // size)]
         known = await trio.to_thread.run_sync(self._look_up, binding, group)
         try:
@@ -123,9 +143,11 @@ class Loader:
         try:
             loaded = await trio.to_thread.run_sync(self._read, size, known, offsets)
         except BaseException:
-            for offset in offsets:
-                self._table.cancel(offset)
+            give_back(self._arena, self._table, offsets)
             raise
+        if self._records.hidden.num_changes != seen:  # some of it may have been forgotten
+            give_back(self._arena, self._table, offsets)
+            return await self._load(binding, window_ids)
         return self._enter(binding, known, offsets, loaded)
 
     def _enter(
@@ -140,8 +162,8 @@ class Loader:
         sizes = binding.profile.particle_sizes
         for index, ((record, key), offset) in enumerate(zip(known, offsets, strict=True)):
             if not loaded[index]:
-                self._table.cancel(offset)
-                self._records.forget(record.window_id)
+                give_back(self._arena, self._table, [offset])
+                self._records.forget([record.window_id])
                 continue
             self._table.enter(offset, record, key, sizes, dirty=False)
             if index < num_leading:
@@ -186,6 +208,15 @@ async def make_room(table: L1Table, writer: Writer, size_bytes: int, count: int)
         if offsets or not count:
             return offsets
         await until_freed(writer)
+
+
+def give_back(arena: SharedMemory, table: L1Table, offsets: Iterable[int]) -> None:
+    """The opposite of `make_room`, for extents that become no windows.
+
+    Zeroed: what stood there may have been forgotten while they were reserved.
+    """
+    for offset in offsets:
+        arena.zero(offset, offset + table.cancel(offset))
 
 
 async def until_freed(writer: Writer) -> None:

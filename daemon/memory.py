@@ -13,6 +13,7 @@ import trio
 from daemon.arena import SharedMemory
 from daemon.binding import Binding
 from daemon.l1 import L1Table
+from daemon.leases import Leases
 from daemon.loading import Loader
 from daemon.records import Records
 from daemon.sealing import Sealer
@@ -33,6 +34,8 @@ class Memory:
         self.store = store
         self.table = L1Table(arena.size_bytes, hot_steps)
         self.records = Records(self.table, store)
+        self.hidden = self.records.hidden
+        self.leases = Leases()
         self.writer = Writer(self.table, arena.view, store)
         self.loader = Loader(arena, self.table, store, self.records, self.writer)
         self.sealer = Sealer(arena, self.table, self.records, self.writer)
@@ -60,7 +63,7 @@ class Memory:
         await self.writer.flush(window_ids)
         lost = await self._not_stored(window_ids)
         for name in lost:
-            if name not in self.table:
+            if name not in self.table or name in self.hidden:
                 raise NotFound(f"window {short(name)} is not known here")
         for name in lost:
             self.table.mark_dirty(name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from daemon.arena import SharedMemory
 from daemon.binding import Binding, bind
+from daemon.leases import Held
 from daemon.memory import Memory
 from daemon.staging import StagingAreas
 from glia.errors import BadRequest, QuotaExceeded
@@ -32,14 +33,19 @@ _MAX_LEASED_WINDOWS = 2**16  # counting each as often as it is leased
 
 
 class MemoryCalls:
-    """Answers them."""
+    """Answers them.
 
-    def __init__(self, memory: Memory, areas: StagingAreas) -> None:
+    Args:
+        who: the other side, as it is named to others.
+    """
+
+    def __init__(self, memory: Memory, areas: StagingAreas, who: str) -> None:
         self._memory = memory
         self._areas = areas
         self._binding: Binding | None = None
         self._staging: SharedMemory | None = None
-        self._leases: dict[int, tuple[WindowId, ...]] = {}
+        self._who = who
+        self._leases: Held = {}
         self._num_leased = 0
         self._next_lease = 1
 
@@ -50,6 +56,7 @@ class MemoryCalls:
                 if self._binding is not None:
                     raise BadRequest("this connection is attached already")
                 self._binding = bind(call)
+                self._memory.leases.add(self._who, self._leases)
             case Staging():
                 return Done(call.id), self._open_staging(call.size_bytes)
             case Match():
@@ -71,6 +78,7 @@ class MemoryCalls:
         for windows in self._leases.values():
             self._memory.loader.unpin(windows)
         self._leases.clear()
+        self._memory.leases.discard(self._leases)
         self._close_staging()
 
     def _bound(self) -> Binding:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from daemon.binding import Binding
+from daemon.hidden import Hidden
 from daemon.l1 import L1Table
 from glia.errors import NotFound
 from glia.graph.ids import PrefixKey, WindowId, next_prefix, short
@@ -24,7 +25,11 @@ V = TypeVar("V", WindowRecord, PrefixKey)
 
 
 class Records:
-    """Find and get over L1, then L2."""
+    """Find and get over L1, then L2.
+
+    Attributes:
+        hidden: windows that are not to be found, as they are being forgotten.
+    """
 
     def __init__(self, table: L1Table, store: BlockStore) -> None:
         self._table = table
@@ -32,6 +37,7 @@ class Records:
         self._lock = threading.Lock()
         self._kept: OrderedDict[WindowId, WindowRecord] = OrderedDict()
         self._keys: OrderedDict[WindowId, PrefixKey] = OrderedDict()
+        self.hidden = Hidden()
 
     def find(self, key: PrefixKey) -> Iterable[WindowId]:
         """Windows under a prefix key, in L1 or L2."""
@@ -40,25 +46,32 @@ class Records:
 
     def get(self, window_id: WindowId) -> WindowRecord | None:
         """The record of a window that is whole in L1 or L2."""
+        if window_id in self.hidden:
+            return None
         record = self._table.record(window_id)
         if record is not None:
             return record
         with self._lock:
             record = self._kept.get(window_id)
         if record is None:
+            seen = self.hidden.num_changes
             record = self._store.get(window_id)
-            if record is not None:
+            if record is not None and self.hidden.num_changes == seen:
                 self._keep(self._kept, window_id, record)
         return record
 
     def get_now(self, window_id: WindowId) -> WindowRecord | None:
         """The same past the records kept for speed: what is whole at this moment."""
+        if window_id in self.hidden:
+            return None
         return self._table.record(window_id) or self._store.get(window_id)
 
-    def forget(self, window_id: WindowId) -> None:
-        """A kept record proved to be of a window that is whole no longer."""
+    def forget(self, window_ids: Iterable[WindowId]) -> None:
+        """Keep nothing of windows that proved to be whole no longer, or were forgotten."""
         with self._lock:
-            self._kept.pop(window_id, None)
+            for name in window_ids:
+                self._kept.pop(name, None)
+                self._keys.pop(name, None)
 
     def key_of(self, binding: Binding, record: WindowRecord) -> PrefixKey:
         """The prefix key of a window, from the nearest ancestor whose key is known.

@@ -10,7 +10,7 @@ import trio
 from daemon.arena import SharedMemory
 from daemon.binding import Binding
 from daemon.l1 import L1Table
-from daemon.loading import make_room, until_freed
+from daemon.loading import give_back, make_room, until_freed
 from daemon.records import Records
 from daemon.seal import Anchor, Sealed, seal_windows
 from daemon.writer import Writer
@@ -40,6 +40,7 @@ class Sealer:
         self._arena = arena
         self._table = table
         self._records = records
+        self._hidden = records.hidden
         self._writer = writer
 
     async def seal(self, binding: Binding, staging: memoryview, call: Seal) -> Names:
@@ -63,13 +64,33 @@ class Sealer:
             offsets = await self._room(binding, len(call.tokens) // size - done)
             tokens = call.tokens[done * size : (done + len(offsets)) * size]
             payloads = source[done * step : (done + len(offsets)) * step]
+            seen = self._hidden.num_changes
             sealed, known = await self._fill(binding, anchor, tokens, payloads, offsets)
+            made = [anchor.window_id, *(window.record.window_id for window in sealed)]
+            if self._hidden.num_changes != seen or any(name in self._hidden for name in made):
+                give_back(self._arena, self._table, offsets)
+                await self._until_forgotten(binding, made)
+                continue
             num_known += self._enter(binding, sealed, known)
             names += [window.record.window_id for window in sealed]
             anchor = sealed[-1].end
         if call.num_steps:
             self._table.keep_hot(names[-1])
         return Names(names, num_known)
+
+    async def _until_forgotten(self, binding: Binding, made: Sequence[WindowId]) -> None:
+        """Wait until windows that are being forgotten are gone; then they can be made anew.
+
+        Args:
+            made: the window that they continue, and theirs.
+        Raises: NotFound where what they continue is among those.
+        """
+        await self._hidden.until_shown(made)
+        anchor = made[0]
+        if anchor != binding.root:
+            record = await trio.to_thread.run_sync(self._records.get_now, anchor)
+            if record is None:
+                raise _unknown(anchor)
 
     async def _room(self, binding: Binding, count: int) -> list[int]:
         size = binding.profile.window_particle_bytes
@@ -97,8 +118,7 @@ class Sealer:
         try:
             return await trio.to_thread.run_sync(fill)
         except BaseException:
-            for offset in offsets:
-                self._table.cancel(offset)
+            give_back(self._arena, self._table, offsets)
             raise
 
     def _enter(self, binding: Binding, sealed: Sequence[Sealed], known: Sequence[bool]) -> int:
@@ -123,12 +143,16 @@ class Sealer:
         prev = WindowId(call.prev)
         record = self._records.get(prev)
         if record is None:
-            raise NotFound(f"window {short(prev)} is not known here")
+            raise _unknown(prev)
         if not binding.fits(record):
             raise BadRequest(f"window {short(prev)} is of another model or profile")
         if record.end != call.position_start:
             raise BadRequest(f"position {call.position_start} does not follow {short(prev)}")
         return Anchor(prev, record.blocks, self._records.key_of(binding, record), record.end)
+
+
+def _unknown(window_id: WindowId) -> NotFound:
+    return NotFound(f"window {short(window_id)} is not known here")
 
 
 def _payloads(binding: Binding, staging: memoryview, call: Seal) -> memoryview:

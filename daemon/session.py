@@ -55,7 +55,7 @@ class Session:
         self._parts = parts
         self._wire = wire
         self._peer = peer
-        self._memory_calls = MemoryCalls(parts.memory, parts.areas)
+        self._memory_calls = MemoryCalls(parts.memory, parts.areas, f"pid {peer.pid}")
         self._queue = CallQueue()
         self._at_once = trio.Semaphore(_MAX_AT_ONCE)
         self._generations: dict[int, Generation] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import trio
 
@@ -36,6 +36,7 @@ class Writer:
         self._store = store
         self._queue: OrderedDict[WindowId, None] = OrderedDict()
         self._stuck: dict[WindowId, GliaError] = {}
+        self._writing: Collection[WindowId] = ()
         self._added = trio.Event()
         self._progress = trio.Event()
         self.failure: GliaError | None = None
@@ -80,9 +81,23 @@ class Writer:
         self._retry(list(self._stuck))
         return True
 
+    async def withdraw(self, window_ids: Collection[WindowId]) -> None:
+        """These are not to be written any more. Returns when none of them is being written."""
+        while any(name in window_ids for name in self._writing):
+            await self.wait_progress()
+        for name in window_ids:
+            self._queue.pop(name, None)
+            self._stuck.pop(name, None)
+        self.tell_progress()
+
     async def wait_progress(self) -> None:
-        """Return after the next group was written or refused."""
+        """Return after the next group was written or refused, or windows were withdrawn."""
         await self._progress.wait()
+
+    def tell_progress(self) -> None:
+        """Have those who wait look again."""
+        finished, self._progress = self._progress, trio.Event()
+        finished.set()
 
     @property
     def is_idle(self) -> bool:
@@ -95,9 +110,10 @@ class Writer:
             while not self._queue:
                 self._added = trio.Event()
                 await self._added.wait()
-            await self._write(self._next_group())
-            finished, self._progress = self._progress, trio.Event()
-            finished.set()
+            self._writing = self._next_group()
+            await self._write(self._writing)
+            self._writing = ()
+            self.tell_progress()
 
     def _retry(self, window_ids: Sequence[WindowId]) -> None:
         for name in window_ids:

@@ -1,0 +1,73 @@
+"""Windows leave every tier of this node, and their bytes with them.
+
+The caller has hidden them (daemon/hidden.py): nobody finds or enters them any more, so
+what is still under way with them only has to end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+
+import trio
+
+from daemon.link import EngineLink
+from daemon.memory import Memory
+from glia.errors import EngineDied
+from glia.graph.ids import WindowId
+from glia.store.base import Forgotten
+
+_STEP_BYTES = 4 * 1024 * 1024  # zeroed at once on the trio thread: about a millisecond
+_log = logging.getLogger("gliad.erasing")
+
+Tell = Callable[[str, int, int], None]  # (what, done, total)
+
+
+async def erase(
+    memory: Memory, links: Iterable[EngineLink], window_ids: Collection[WindowId], tell: Tell
+) -> Forgotten:
+    """Remove hidden windows from L0 of these engines, from L1, and from L2.
+
+    Raises: StoreBroken, StoreFull (some of it is done then; it can be asked again),
+        QuotaExceeded where an engine does not listen.
+    """
+    names = frozenset(window_ids)
+    await memory.writer.withdraw(names)
+    await memory.loader.until_unpinned(names)
+    links = list(links)
+    for number, link in enumerate(links):
+        tell("forgetting in engines", number, len(links))
+        try:
+            await link.forget_l0(list(names))
+        except EngineDied:  # and its memory with it
+            _log.info("an engine ended while it forgot")
+    memory.table.forget(names)
+    memory.writer.tell_progress()
+    await wipe(memory)
+
+    def told(done: int, total: int) -> None:
+        trio.from_thread.run_sync(tell, "forgetting on disk", done, total)
+
+    forgotten = await trio.to_thread.run_sync(memory.store.forget, names, told)
+    memory.records.forget(names)
+    return forgotten
+
+
+async def wipe(memory: Memory) -> None:
+    """Zero what is free in the arena and was ever used.
+
+    What is given back behind this while it goes on is of windows that stay, or is zeroed
+    there (daemon/loading.py).
+    """
+    at = 0
+    while at < memory.arena.size_bytes:
+        room = _STEP_BYTES
+        for start, end in memory.table.stale_ranges(at):
+            end = min(end, start + room)
+            memory.arena.zero(start, end)
+            at, room = end, room - (end - start)
+            if not room:
+                break
+        if room:
+            return
+        await trio.lowlevel.checkpoint()
