@@ -29,9 +29,7 @@ class _Norm:
     eps: float
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        wide = x.to(torch.float32, copy=True)
-        scale = wide.pow(2).mean(-1, keepdim=True).add_(self.eps).rsqrt_()
-        return wide.mul_(scale).to(x.dtype).mul_(self.weight)
+        return nn.functional.rms_norm(x, x.shape[-1:], None, self.eps).mul_(self.weight)
 
 
 @dataclass(frozen=True, slots=True)

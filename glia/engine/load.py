@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
@@ -143,7 +144,10 @@ def _over_pool(
     pool = Pool(shapes, size, num_slots, dtype, device, context)
     heads = layer_heads(model, min(context, num_slots * size))
     attention = PooledAttention(pool, heads, STORAGE_DTYPES[settings.scheme])
-    return ModelFacts(shapes, heads, model.config.vocab_size, context), pool, attention
+    linears = (m for m in model.model.layers.modules() if isinstance(m, nn.Linear))
+    largest = max(linear.weight.nbytes for linear in linears)
+    facts = ModelFacts(shapes, heads, model.config.vocab_size, context, largest)
+    return facts, pool, attention
 
 
 def _general(model: PreTrainedModel, settings: LoadSettings) -> LoadedModel:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from glia.engine.forward import Forward
+from glia.engine.threads import fitting_threads
 from glia.graph.profile import LayerShape
 from glia.kv.attention import LayerHeads, PooledAttention, Rows
 from glia.kv.compute import Piece
@@ -21,12 +22,14 @@ class ModelFacts:
     Attributes:
         shapes: K/V shape of each layer.
         heads: what attention needs of each layer.
+        largest_weight_bytes: of the layers' linear modules.
     """
 
     shapes: tuple[LayerShape, ...]
     heads: list[LayerHeads]
     vocab_size: int
     context_tokens: int
+    largest_weight_bytes: int
 
 
 class LoadedModel:
@@ -45,6 +48,7 @@ class LoadedModel:
         self.numerics_class = ""
         self.decode_is_exact = False
         self._heads = facts.heads
+        self._largest_weight_bytes = facts.largest_weight_bytes
         self._pool = pool
         self._attention = attention
         self._forward = forward
@@ -103,7 +107,8 @@ class LoadedModel:
         self._attention.begin(rows)
         device = self._pool.device
         ids = torch.tensor(tokens, dtype=torch.int64, device=device)
-        return self._forward(ids, torch.tensor(ends, device=device)).float().cpu()
+        with fitting_threads(len(tokens), self._largest_weight_bytes):
+            return self._forward(ids, torch.tensor(ends, device=device)).float().cpu()
 
     @torch.inference_mode()
     def restore(

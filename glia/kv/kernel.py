@@ -105,7 +105,7 @@ class ProductKernel:
         self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, first: int
     ) -> torch.Tensor:
         scores = torch.bmm(q * self._scale, keys.transpose(1, 2))
-        scores[:, :, -KEY_TILE:] += self._mask[first : first + q.shape[1]]
+        scores[:, :, -KEY_TILE:].add_(self._mask[first : first + q.shape[1]])
         return torch.bmm(torch.softmax(scores, -1), values)
 
 

@@ -47,8 +47,7 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, signed_sin: torch.Tensor) -> torc
     Args:
         x: [..., D]; cos, signed_sin: broadcastable to it.
     """
-    half = x.shape[-1] // 2
-    swapped = torch.cat((x[..., half:], x[..., :half]), -1)
+    swapped = x.roll(x.shape[-1] // 2, -1)
     return (x * cos).add_(swapped.mul_(signed_sin))
 
 
