@@ -21,8 +21,11 @@ from typing import Protocol
 
 from glia.errors import PromptError
 from glia.graph.conversation import ANSWER_ROLE
+from glia.graph.privacy import Visibility
 from glia.model.chat import ChatTemplate, Message
 from glia.model.tokenizer import TextStream, Tokenizer
+
+_PRIVATE = Visibility._PRIVATE.word
 
 _STAND_IN = re.compile("\ue000([0-9]+)\ue001")  # what is rendered for one message's content
 
@@ -56,7 +59,7 @@ class PlacedMessage:
     content: str | None
     start: int
     end: int
-    visibility: str = "private"
+    visibility: str = _PRIVATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +106,12 @@ def next_prompt(
     if cut is None:
         return _rewritten(tokenizer, fresh, same, log_messages, said, spans)
     keep = len(log_tokens)
+    tokens = [*log_tokens, *fresh[cut:]]
     placed = [
-        PlacedMessage(message["role"], message["content"], *_moved(span, keep - cut, keep))
+        _placed(tokenizer, tokens, message, _moved(span, keep - cut, keep))
         for message, span in list(zip(said, spans, strict=True))[len(log_messages) :]
     ]
-    return NextPrompt([*log_tokens, *fresh[cut:]], keep, tuple(placed))
+    return NextPrompt(tokens, keep, tuple(placed))
 
 
 def raw_prompt(
@@ -129,8 +133,10 @@ def raw_prompt(
         keep, end = last.start, _without_end_marks(tokenizer, log_tokens, last)
         placed.append(PlacedMessage(last.role, last.content, keep, end, last.visibility))
     first, behind = _tokens_of(places, 0, len(text))
-    placed.append(PlacedMessage("", text, end + first, end + behind))
-    return NextPrompt([*log_tokens[:end], *fresh], keep, tuple(placed))
+    tokens = [*log_tokens[:end], *fresh]
+    said = {"role": "", "content": text}
+    placed.append(_placed(tokenizer, tokens, said, (end + first, end + behind)))
+    return NextPrompt(tokens, keep, tuple(placed))
 
 
 def as_messages(
@@ -184,17 +190,27 @@ def _rewritten(
     """The prompt where the past is written anew: messages that change are placed again."""
     num_kept = sum(message.end <= same for message in log_messages)
     keep = min([same, *(message.start for message in log_messages[num_kept:])])
-    placed = []
-    for at in range(num_kept, len(said)):
-        content: str | None = said[at]["content"]
-        start, end = _moved(spans[at], 0, keep)
-        visibility = "private"
-        if at < len(log_messages):
-            visibility = log_messages[at].visibility
-            is_shown = content == tokenizer.decode(fresh[start:end])
-            content = None if log_messages[at].content is None and is_shown else content
-        placed.append(PlacedMessage(said[at]["role"], content, start, end, visibility))
+    labels = [message.visibility for message in log_messages]
+    labels += [_PRIVATE] * (len(said) - len(labels))
+    placed = [
+        _placed(tokenizer, fresh, message, _moved(span, 0, keep), label)
+        for message, span, label in list(zip(said, spans, labels, strict=True))[num_kept:]
+    ]
     return NextPrompt(fresh, keep, tuple(placed))
+
+
+def _placed(
+    tokenizer: Tokenizer,
+    tokens: Sequence[int],
+    message: Message,
+    span: Span,
+    visibility: str = _PRIVATE,
+) -> PlacedMessage:
+    """A message with its text, unless its tokens say just that."""
+    start, end = span
+    text = message["content"]
+    content = None if tokenizer.decode(tokens[start:end]) == text else text
+    return PlacedMessage(message["role"], content, start, end, visibility)
 
 
 def _num_same(left: Sequence[int], right: Sequence[int]) -> int:

@@ -26,6 +26,7 @@ from glia.errors import (
 )
 from glia.local import messages as m
 from glia.local import values
+from glia.model.tokenizer import Tokenizer
 from tests.cli_parts import ANSWER, MODEL_ID, TIP, World
 from tests.door_parts import KEY, Answer, RunningDoor, ask, num_descriptors, read_answer
 from tests.fake_gliad import FakeGliad
@@ -243,7 +244,11 @@ def test_a_named_conversation_goes_on_with_its_log(door: RunningDoor, scene: Sce
     assert call.tokens[: len(log)] == log
     assert call.turn is not None
     assert (call.turn.conversation, call.turn.keep) == ("trip", len(log))
-    assert [(told.role, told.content) for told in call.turn.messages] == [("user", "More")]
+    (told,) = call.turn.messages
+    assert (told.role, told.content) == ("user", None)  # its tokens say it
+    assert call.tokens[told.start : told.end] == Tokenizer.load(scene.world.model.source).encode(
+        "More"
+    )
     kept = scene.world.conversations.kept["trip"].messages
     assert [told.role for told in kept] == ["user", "assistant", "user", "assistant"]
 

@@ -120,7 +120,8 @@ def test_run_goes_on_with_a_conversation(gliad: FakeGliad, capfd: Any, tmp_path:
     tokenizer = Tokenizer.load(tmp_path / "model")
     expected = f"<bos>S<eos><bos>a<eos><bos>{ANSWER}<eos><bos>b<eos><bos>"
     assert tokenizer.decode(call.tokens, skip_special=False) == expected
-    assert [said.content for said in call.turn.messages] == ["b"]
+    (message,) = call.turn.messages
+    assert tokenizer.decode(call.tokens[message.start : message.end]) == "b"
     said = say(capfd, "run", "tiny", "c", "--conversation", "story", "--system", "other")
     assert (said.code, said.hint) == (
         2, "hint: leave out --system, or give another --conversation",

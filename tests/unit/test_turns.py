@@ -92,7 +92,7 @@ def test_the_log_goes_on(talk: Talk) -> None:
     assert prompt.keep == len(log)
     assert prompt.tokens == [*log, *encode("\n<bos>user\nMore<eos>\n<bos>assistant\n")]
     (more,) = prompt.messages
-    assert (more.role, more.content) == ("user", "More")
+    assert (more.role, more.content) == ("user", None)  # its tokens say it
     assert prompt.tokens[more.start : more.end] == encode("More")
     talk.take(prompt, encode("ok"))
     assert talk.shown == ["Be brief.", "Hi", "Hello", "More", "ok"]
@@ -175,7 +175,7 @@ def test_where_a_message_stands(source: str, shown: str, tokenizer: Tokenizer) -
     prompt = talk.next(("user", "user"), ("assistant", "a"), ("user", "  u\n "))
     last = prompt.messages[-1]
     assert tokenizer.decode(prompt.tokens[last.start : last.end]) == shown
-    assert last.content == "  u\n "
+    assert last.content == (None if shown == "  u\n " else "  u\n ")
 
 
 def test_white_space_belongs_to_its_message(tmp_path: Path) -> None:
