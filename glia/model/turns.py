@@ -25,7 +25,7 @@ from glia.graph.privacy import Visibility
 from glia.model.chat import ChatTemplate, Message
 from glia.model.tokenizer import TextStream, Tokenizer
 
-_PRIVATE = Visibility._PRIVATE.word
+_PRIVATE = Visibility.PRIVATE.word
 
 _STAND_IN = re.compile("\ue000([0-9]+)\ue001")  # what is rendered for one message's content
 
