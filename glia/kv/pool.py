@@ -21,6 +21,7 @@ from glia.kv.kernel import KEY_TILE
 from glia.kv.rotary import Rotary, rotate_in_place
 
 _MIN_SLOTS = 4
+_MAX_RUNS = 16  # copied one by one; above some 35, one gather of all slots is faster
 ALIGN_BYTES = 64  # a cache line: vectors that straddle two are slower
 
 
@@ -31,15 +32,16 @@ class Dispatch:
     Attributes:
         position, num_tokens: the new tokens.
         new_rows: their rows, [T] or a slice.
-        first_row: row of position 0, where the table's slots follow each other; else None.
-        gather: [ceil(KL / S)] slots of the table, where they do not; else None.
+        runs: (first row, number of rows) of slots that follow each other, for at least KL
+            positions; none where there are too many of them.
+        gather: [ceil(KL / S)] slots of the table, where there are; else None.
         key_length: KL, keys that the last tile attends to (masked ones included).
     """
 
     position: int
     num_tokens: int
     new_rows: slice | torch.Tensor
-    first_row: int | None
+    runs: Sequence[tuple[int, int]]
     gather: torch.Tensor | None
     key_length: int
 
@@ -149,11 +151,14 @@ class Pool:
             base = torch.tensor(new, device=self.device)[:, None] * size
             rows = (base + torch.arange(size, device=self.device)).flatten()
             new_rows = rows[position % size : position % size + num_tokens]
-        if _consecutive(slots):
-            return Dispatch(position, num_tokens, new_rows, slots[0] * size, None, key_length)
-        padded = slots + slots[-1:] * (-(-key_length // size) - len(slots))
-        gather = torch.tensor(padded, device=self.device)
-        return Dispatch(position, num_tokens, new_rows, None, gather, key_length)
+        padding = -(-key_length // size) - len(slots)
+        runs = _runs(slots)
+        if len(runs) > _MAX_RUNS:
+            gather = torch.tensor(slots + slots[-1:] * padding, device=self.device)
+            return Dispatch(position, num_tokens, new_rows, (), gather, key_length)
+        runs[-1] = (runs[-1][0], runs[-1][1] + padding)  # rows that are masked, whosever
+        in_rows = [(first * size, count * size) for first, count in runs]
+        return Dispatch(position, num_tokens, new_rows, in_rows, None, key_length)
 
     def write(self, layer: int, dispatch: Dispatch, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store the new tokens' rotated K and V, [T, G, D] each."""
@@ -168,9 +173,10 @@ class Pool:
 
         Without a copy where the slots follow each other, else as `dense` gives them.
         """
-        if dispatch.first_row is None:
+        if len(dispatch.runs) != 1:
             return self.dense(layer, dispatch, length)
-        rows = slice(dispatch.first_row, dispatch.first_row + length)
+        first = dispatch.runs[0][0]
+        rows = slice(first, first + length)
         return self._keys[layer][:, rows], self._values[layer][:, rows]
 
     def dense(
@@ -187,9 +193,13 @@ class Pool:
     ) -> torch.Tensor:
         num_heads, _, dim = tensor.shape
         if dispatch.gather is None:
-            first = dispatch.first_row or 0
             out = self._room(which, num_heads * length * dim).view(num_heads, length, dim)
-            return out.copy_(tensor[:, first : first + length])
+            at = 0
+            for first, count in dispatch.runs:
+                count = min(count, length - at)
+                out[:, at : at + count].copy_(tensor[:, first : first + count])
+                at += count
+            return out
         slots = dispatch.gather[: -(-length // self.block_size)]
         count = slots.shape[0] * self.block_size
         out = self._room(which, num_heads * count * dim)
@@ -273,6 +283,14 @@ class Pool:
     def _mark(self, slots: Sequence[int]) -> None:
         for slot in slots:
             self._is_written[slot] = 1
+
+
+def _runs(slots: Sequence[int]) -> list[tuple[int, int]]:
+    """(first, count) of slots that follow each other."""
+    numbers = np.asarray(slots)
+    starts = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist()]
+    ends = [*starts[1:], len(slots)]
+    return [(slots[start], end - start) for start, end in zip(starts, ends, strict=True)]
 
 
 def _consecutive(slots: Sequence[int]) -> bool:

@@ -51,6 +51,12 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(params=[1, 16], ids=["gathered", "copied"])
+def _max_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How slots that do not follow each other are read."""
+    monkeypatch.setattr("glia.kv.pool._MAX_RUNS", request.param)
+
+
 def assert_all_ways_agree(model: LoadedModel) -> Run:
     """Prefill, ragged pieces in scattered slots, decoding and a restored prefix."""
     whole = run(model, TOKENS)
@@ -119,6 +125,7 @@ def test_an_allowed_type_gives_stock_logits_at_every_position(
 
 
 @pytest.mark.spec(1, 12)
+@pytest.mark.usefixtures("_max_runs")
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_head_counts_and_dtypes_agree_with_stock_and_with_themselves(

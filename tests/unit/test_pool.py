@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,19 +50,42 @@ TABLES = [
 @pytest.mark.spec(2)
 @pytest.mark.parametrize("table", TABLES, ids=str)
 @pytest.mark.parametrize("cuts", [[70], [1] * 20, [15, 1, 1, 16, 17, 20]], ids=str)
+@pytest.mark.parametrize("max_runs", [1, 16])
+@pytest.mark.parametrize("read", [Pool.view, Pool.dense], ids=["view", "dense"])
 def test_every_position_is_found_through_the_block_table_in_every_layer(
-    table: list[int], cuts: list[int]
+    table: list[int],
+    cuts: list[int],
+    max_runs: int,
+    read: Callable[..., tuple[torch.Tensor, torch.Tensor]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("glia.kv.pool._MAX_RUNS", max_runs)
     pool = make_pool()
     fill(pool, table, cuts)
     total = sum(cuts)
     where = pool.dispatch(total - 1, 1, table)
     for layer in range(len(SHAPES)):
-        keys, values = pool.view(layer, where, where.key_length)
-        assert keys.shape[1] == where.key_length
-        for position in range(total):
-            assert torch.equal(keys[:, position], token(layer, position))
-            assert torch.equal(values[:, position], -token(layer, position))
+        for length in range(KEY_TILE, where.key_length + 1, KEY_TILE):
+            keys, values = read(pool, layer, where, length)
+            assert keys.shape[1] == values.shape[1] == length
+            for position in range(min(total, length)):
+                assert torch.equal(keys[:, position], token(layer, position))
+                assert torch.equal(values[:, position], -token(layer, position))
+            if read is Pool.dense:
+                assert keys.is_contiguous()
+                assert values.is_contiguous()
+
+
+def test_many_runs_of_slots_are_gathered_and_few_are_copied() -> None:
+    pool = make_pool(num_slots=80, context=80 * SIZE)
+    table = [*range(0, 34, 2), *range(34, 40)]  # 17 runs: 34 follows 32 at a distance
+    runs = pool.dispatch(len(table) * SIZE - 1, 1, table).runs
+    assert list(runs) == []
+    fill(pool, table, [len(table) * SIZE])
+    few = table[2:]
+    where = pool.dispatch(len(few) * SIZE - 1, 1, few)
+    assert where.gather is None
+    assert sum(count for _, count in where.runs) >= where.key_length
 
 
 @pytest.mark.spec(2)
