@@ -71,8 +71,9 @@ class DoorApp:
         finally:
             route = self._names.get(scope.get("endpoint", self), _OTHER)
             duration_ms = (time.monotonic() - begun_s) * 1000
-            _log.info("%s %d %.0f ms%s", route, status, duration_ms, scope.get(SAID, ""))
-            self._metrics.count(route, status)
+            said = str(status) if status else "gone"  # its client, before there was an answer
+            _log.info("%s %s %.0f ms%s", route, said, duration_ms, scope.get(SAID, ""))
+            self._metrics.count(route, said)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._guard.refuse(scope["path"], scope["headers"])

@@ -73,9 +73,9 @@ class DoorMetrics:
             registry=self._registry,
         )
 
-    def count(self, route: str, status: int) -> None:
-        """A request was answered."""
-        self._requests.labels(route, str(status)).inc()
+    def count(self, route: str, status: str) -> None:
+        """A request was answered, or its client is gone."""
+        self._requests.labels(route, status).inc()
 
     def observe_ttft(self, ttft_s: float) -> None:
         """An answer began."""

@@ -46,6 +46,7 @@ class AnswerResponse(Response):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)
             refusal = await self._bring(send)
+            await trio.lowlevel.checkpoint_if_cancelled()  # work that was given up ends well
             is_gone = False
             nursery.cancel_scope.cancel()
         # Out of the nursery: a response's last bytes end its connection, which counts as gone.
