@@ -1,4 +1,4 @@
-"""`python -m simulations.bench [--quick] [--json FILE] [--only R1,R7]`.
+"""`python -m simulations.bench [--quick] [--json FILE] [--only R1,C1]`.
 
 Runs on a node of its own in a temporary data dir, with the demo model of `make setup`.
 """
@@ -18,7 +18,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as gliad's engines; torch
 import torch
 from tokenizers import Tokenizer
 
-from simulations.bench import end_to_end, lease, store
+from simulations.bench import conversations, end_to_end, lease, store
 from simulations.bench.node import Node
 from simulations.bench.report import GOALS, Row, as_json, as_text
 from simulations.bench.stock import Stock
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     wanted = set(args.only.split(",")) if args.only else set(GOALS)
     rows, parts = measure(wanted, quick=args.quick)
-    rows.sort(key=lambda row: int(row.name[1:]))
+    rows.sort(key=lambda row: (row.name[0] != "R", int(row.name[1:])))
     print(as_text(rows, parts))
     if args.json:
         args.json.write_text(as_json(rows, parts), encoding="utf-8")
@@ -56,7 +56,7 @@ def measure(wanted: set[str], *, quick: bool) -> tuple[list[Row], dict[str, dict
         _say("lease")
         parts["lease"] = figures = lease.run(quick)
         rows.append(Row("R9", figures["ratio"], figures["ours"], figures["other"]))
-    if wanted & {"R1", "R2", "R4", "R5", "R6", "R11"}:
+    if wanted & {"R1", "R2", "R4", "R5", "R6", "R11", "C1", "C2"}:
         _end_to_end(wanted, quick, rows, parts)
     return rows, parts
 
@@ -79,6 +79,14 @@ def _end_to_end(
             _say("eight agents")
             row, parts["eight agents"] = end_to_end.agents(node, text)
             rows.append(row)
+        if "C1" in wanted:
+            _say("conversations after a restart")
+            row, parts["after a restart"] = conversations.resumed(node, text, reps)
+            rows.append(row)
+        if "C2" in wanted:
+            _say("four answers at once")
+            row, parts["four at once"] = conversations.at_once(node, text, reps)
+            rows.append(row)
         if wanted & {"R5", "R6"}:
             stock = Stock(_MODEL_DIR, torch.bfloat16)
         if "R6" in wanted:
@@ -88,9 +96,8 @@ def _end_to_end(
             rows.append(row)
         if "R5" in wanted:
             _say("decode")
-            row, parts["decode"] = end_to_end.decode(
-                node, stock, text, reps, end_to_end.DECODE_CONTEXTS
-            )
+            contexts = end_to_end.DECODE_CONTEXTS
+            row, parts["decode"] = end_to_end.decode(node, stock, text, reps, contexts)
             rows.append(row)
         parts["memory"] = end_to_end.memory(node)
 

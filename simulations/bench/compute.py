@@ -25,6 +25,7 @@ _MODEL_DIR = Path(__file__).resolve().parents[2] / "models" / "smollm2"
 _PIECE = 512
 _RESTORED = 4096
 _STEPS = 24
+_AT_ONCE = 4
 _GIB = 1 << 30
 
 
@@ -35,8 +36,9 @@ def run(quick: bool) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for length in (512, 2048) if quick else (512, 2048, 4096):
         _prefill(figures, ours, stock, length, 3 if quick else 5)
-    for context in (512, 2048):
+    for context in (512, 2048, 4096):
         _decode(figures, ours, stock, context, 9 if quick else _STEPS)
+    _together(figures, ours, 9 if quick else _STEPS)
     _restore(figures, ours, 5 if quick else 9)
     figures["threads"] = torch.get_num_threads()
     return figures
@@ -122,6 +124,28 @@ def _decode(figures: dict[str, Any], ours: _Ours, stock: Stock, context: int, st
     figures[f"decode at {context}, ratio"] = better / medians["ours"]
     for name, value in medians.items():
         figures[f"decode at {context}: {name}, ms"] = value
+
+
+def _together(figures: dict[str, Any], ours: _Ours, steps: int) -> None:
+    """One step of several sequences in one forward, against one forward each."""
+    model, context = ours.model, 512
+    tokens = some_tokens(context + steps, model.vocab_size)
+    num_slots = -(-(context + steps) // model.block_size)
+    tables = [range(n * num_slots, (n + 1) * num_slots) for n in range(_AT_ONCE)]
+    raws = [model.new_raw(context) for _ in tables]
+    for table, raw in zip(tables, raws, strict=True):
+        model.forward([Piece(tokens[:context], 0, table, raw)])
+    apart, together = [], []
+    for at in range(context, context + steps):
+        rows = [[layer[:1] for layer in raw] for raw in raws]
+        pieces = [
+            Piece(tokens[at : at + 1], at, table, raw)
+            for table, raw in zip(tables, rows, strict=True)
+        ]
+        apart.append(_seconds(lambda: [model.forward([piece]) for piece in pieces]))  # noqa: B023
+        together.append(_seconds(lambda: model.forward(pieces)))  # noqa: B023
+    figures[f"{_AT_ONCE} sequences at {context}, ratio"] = median(apart) / median(together)
+    figures[f"{_AT_ONCE} sequences at {context}: together, ms"] = median(together) * 1000
 
 
 def _restore(figures: dict[str, Any], ours: _Ours, reps: int) -> None:

@@ -34,6 +34,8 @@ GOALS = {
             "R7", "durable ingest of 64 KiB blocks / file write, same syncs", "at least", 0.5, 0.8
         ),
         Goal("R9", "lease of 512 blocks and reading / memcpy", "at least", 0.5, 0.9),
+        Goal("C1", "4,000-token conversation after a restart: first token", "at least", 15, 25),
+        Goal("C2", "4 answers at once / one after another: tokens/s", "at least", 1.0, 2.0),
         Goal("R11", "8 conversations, one 2,048-token prompt: tokens", "at most", 2688, 2688),
     )
 }
