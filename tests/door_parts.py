@@ -146,6 +146,12 @@ def num_descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def resident_bytes(pid: int) -> int:
+    """Memory that a process has in use."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
 def listens(pid: int) -> list[str]:
     """Local addresses of the TCP sockets that a process has open, in any state."""
     inodes = set()

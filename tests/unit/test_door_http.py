@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -28,9 +31,18 @@ from glia.local import messages as m
 from glia.local import values
 from glia.model.tokenizer import Tokenizer
 from tests.cli_parts import ANSWER, MODEL_ID, TIP, World
-from tests.door_parts import KEY, Answer, RunningDoor, ask, num_descriptors, read_answer
+from tests.door_parts import (
+    KEY,
+    Answer,
+    RunningDoor,
+    ask,
+    num_descriptors,
+    read_answer,
+    resident_bytes,
+)
 from tests.fake_gliad import FakeGliad
 from tests.model_files import write_model
+from tests.node_parts import FULL
 
 TEMPLATE = (
     "{% for m in messages %}<bos>{{ m.role }}\n{{ m.content }}<eos>\n{% endfor %}"
@@ -501,6 +513,34 @@ def test_what_is_no_http_harms_nobody(door: RunningDoor, data: bytes) -> None:
             said += piece
     assert b" 200" not in said
     assert ask(door.address, "/health").status == 200
+
+
+@pytest.mark.fault("F10")
+def test_malformed_requests_in_numbers_harm_nobody(door: RunningDoor) -> None:
+    """Requests with bytes changed, cut or put in leave no trace."""
+    random = Random(10)
+    body = json.dumps(CHAT).encode()
+    head = f"POST {CHAT_URL} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
+    good = f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+    statuses = Counter[bytes]()
+    before = size = resident_bytes(door.process.pid)
+    for number in range(10_000 if FULL else 250):
+        data = bytearray(good)
+        for _ in range(random.randint(1, 4)):
+            at = random.randrange(len(data))
+            data[at : at + random.randint(0, 2)] = random.randbytes(random.randint(0, 2))
+        with door.connect() as sock, contextlib.suppress(ConnectionResetError):
+            sock.sendall(data[: random.choice((len(data), random.randrange(len(data))))])
+            sock.shutdown(socket.SHUT_WR)
+            statuses[sock.recv(12)] += 1
+        if number == 50:
+            before = resident_bytes(door.process.pid)
+        size = resident_bytes(door.process.pid)
+    print(f"F10 resident_bytes {size - before} {16 * MIB} ", end="")
+    assert size - before < 16 * MIB
+    assert not [status for status in statuses if status.startswith(b"HTTP/1.1 5")]
+    assert {b"HTTP/1.1 400", b"HTTP/1.1 401", b"HTTP/1.1 404"} <= set(statuses)
+    assert door.ask(CHAT_URL, CHAT).status == 200
 
 
 def test_silent_connections_give_way(door: RunningDoor) -> None:
