@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from glia.graph.ids import WindowId
 from glia.store.base import BlockStore, SealedWindow
+from glia.store.disk import DiskStore
 from tests.builders import Chain
 
 FULL = bool(os.environ.get("GLIA_FULL"))
@@ -96,3 +98,53 @@ def flip_random_bit(files: Sequence[Path], rng: random.Random) -> Path:
 def names(windows: Sequence[SealedWindow]) -> set[WindowId]:
     """Window ids."""
     return {window.record.window_id for window in windows}
+
+
+def killed(store: DiskStore) -> None:
+    """Let go of the files without writing anything, as a killed process does."""
+    store._catalog.index.close()
+    store._tail.close()
+    store._lock.release()
+
+
+def disk_bytes(path: Path) -> int:
+    """What all files below a directory take on the disk."""
+    return sum(file.stat().st_blocks * 512 for file in path.rglob("*") if file.is_file())
+
+
+def data_bytes(file: Path) -> int:
+    """What of a file is in no hole."""
+    fd = os.open(file, os.O_RDONLY)
+    try:
+        found, end = 0, 0
+        with suppress(OSError):  # ENXIO: no more data
+            while True:
+                start = os.lseek(fd, end, os.SEEK_DATA)
+                end = os.lseek(fd, start, os.SEEK_HOLE)
+                found += end - start
+        return found
+    finally:
+        os.close(fd)
+
+
+def sentinels(windows: Sequence[SealedWindow]) -> list[bytes]:
+    """32 bytes of each thing that forgetting has to remove: names, tokens, keys, payload."""
+    found = []
+    for window in windows:
+        record = window.record
+        tokens = b"".join(token.to_bytes(4, "little") for token in record.tokens)
+        found += [record.window_id, window.prefix_key, tokens[:32], tokens[-32:], *record.blocks]
+        found += [
+            bytes(particle)[at : at + 32] for particle in window.particles for at in (-32, -99)
+        ]
+    return [sentinel for sentinel in found if len(sentinel) == 32]
+
+
+def hits(path: Path, looked_for: Sequence[bytes]) -> list[tuple[str, str]]:
+    """Which of these are in which raw files below a directory."""
+    found = []
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            data = file.read_bytes()
+            found += [(file.name, sentinel.hex()) for sentinel in looked_for if sentinel in data]
+    return found

@@ -10,9 +10,10 @@ import os
 from collections.abc import Sequence
 
 from glia.store.base import Buffer
+from glia.store.files import cut, write_all
 from glia.store.group import encode_segment_head
 from glia.store.plan import Cursor, Placed
-from glia.store.segment import MAX_PIECES, Segments, cut
+from glia.store.segment import Segments
 
 
 class Appender:
@@ -85,17 +86,3 @@ class Appender:
         if pieces:
             write_all(self._fd, pieces)
             pieces.clear()
-
-
-def write_all(fd: int, pieces: Sequence[Buffer]) -> None:
-    """Write buffers one after the other without joining them. Raises: OSError."""
-    left = [memoryview(piece).cast("B") for piece in pieces if len(piece)]
-    while left:
-        num = os.writev(fd, left[:MAX_PIECES])
-        done = 0
-        while done < len(left) and num >= left[done].nbytes:
-            num -= left[done].nbytes
-            done += 1
-        del left[:done]
-        if num:
-            left[0] = left[0][num:]

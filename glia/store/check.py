@@ -1,51 +1,124 @@
-"""Re-reading everything: blocks in the order they lie on disk, then window records."""
+"""Re-reading everything: heads of segments, then blocks, then window records."""
 
 from __future__ import annotations
 
-import struct
-from collections import defaultdict
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice
 
-from glia.graph.ids import ID_BYTES, BlockId
-from glia.store.index import Index
-from glia.store.reading import Wanted
-from glia.store.schema import BLOCK, Span, decode_location, name_at_end
+from glia.errors import IntegrityError
+from glia.graph.ids import BlockId, WindowId
+from glia.graph.window import parse_window
+from glia.store.base import CheckReport, Progress
+from glia.store.catalog import Catalog
+from glia.store.group import SEGMENT_HEAD_BYTES, encode_segment_head, segment_version
+from glia.store.reader import Reader
+from glia.store.reading import Wanted, read_and_verify
+from glia.store.scan import read_groups
+from glia.store.schema import FORMAT_VERSION, Location, Span
 
-_ENTRY = struct.Struct(f">QI{ID_BYTES}s")  # big-endian: sorting the bytes sorts by offset
+_WINDOWS_AT_ONCE = 256  # their blocks are read in the order they lie on disk
 _BATCH_BYTES = 8 * 1024 * 1024
 
-
-Blocks = dict[int, list[bytes]]  # segment -> packed (offset, length, id)
-
-
-def blocks_by_segment(index: Index) -> Blocks:
-    """All indexed blocks, 44 bytes each. Raises: IndexDamaged."""
-    packed: Blocks = defaultdict(list)
-    for key, value in index.each(BLOCK):
-        where = decode_location(value)
-        if where is not None:
-            packed[where.segment].append(_ENTRY.pack(where.offset, where.length, name_at_end(key)))
-    return packed
+Place = tuple[Location, BlockId]
 
 
-def batches(packed: Blocks) -> Iterator[list[Wanted]]:
-    """Reads of about 8 MiB, in the order the blocks lie on disk; empties `packed`.
+def check_store(reader: Reader, progress: Progress) -> CheckReport:
+    """See BlockStore.
 
-    Each block is a `Wanted` of its own; the buffer is used again for the next batch.
+    A damaged head of a segment, and the damaged record in a window's row, count as bad;
+    both are written again, as their groups say.
     """
+    catalog = reader.catalog
+    total = catalog.state.num_blocks + catalog.state.num_windows
+    heads = (partial(_mend_head, catalog, number) for number in catalog.segments.numbers())
+    bad = sum(reader.ask(mend, False) for mend in heads)
+    checked = num_windows = num_whole = 0
+    names = reader.names()
+    while some := list(islice(names, _WINDOWS_AT_ONCE)):
+        bad += sum(_is_mended(reader, name) for name in some)
+        places = sorted(place for name in some for place in _own_blocks(reader, name))
+        bad += sum(_num_bad(reader, batch) for batch in _batches(places))
+        checked += len(places)
+        progress(min(checked, total), total)
+    for name in reader.names():
+        num_windows += 1
+        num_whole += reader.find(name) is not None
+        progress(min(checked + num_windows, total), total)
+    progress(total, total)
+    return CheckReport(checked, bad, num_windows, num_windows - num_whole)
+
+
+def _is_mended(reader: Reader, name: WindowId) -> bool:
+    """Whether a window's row had another record than the named one."""
+
+    def is_damaged() -> bool:
+        row = reader.catalog.row(name)
+        try:
+            return row is not None and not parse_window(row.encoding, name)
+        except IntegrityError:
+            return True
+
+    if not reader.ask(is_damaged, False):
+        return False
+    reader.find(name)  # mends it
+    return True
+
+
+def _own_blocks(reader: Reader, name: WindowId) -> list[Place]:
+    """Blocks that lie in the window's own groups: each block is one window's."""
+
+    def own_blocks() -> list[Place]:
+        row = reader.catalog.row(name)
+        if row is None:
+            return []
+        block_ids = list(dict.fromkeys(parse_window(row.encoding).blocks))
+        places = zip(reader.catalog.blocks(block_ids), block_ids, strict=True)
+        return [(where, block_id) for where, block_id in places if where and row.holds(where)]
+
+    nothing: list[Place] = []
+    return reader.ask(own_blocks, nothing)
+
+
+def _batches(places: Sequence[Place]) -> Iterator[list[Wanted]]:
+    """Reads of about 8 MiB; the buffer is used again for the next batch."""
     buffer = bytearray(_BATCH_BYTES)
-    for segment in sorted(packed):
-        wanted: list[Wanted] = []
-        at = 0
-        for entry in sorted(packed.pop(segment)):
-            offset, length, name = _ENTRY.unpack(entry)
-            if wanted and at + length > len(buffer):
-                yield wanted
-                wanted, at = [], 0
-            if length > len(buffer):
-                buffer = bytearray(length)
-            view = memoryview(buffer)[at : at + length]
-            wanted.append(Wanted([BlockId(name)], [length], [Span(segment, offset, length)], view))
-            at += length
-        if wanted:
+    wanted: list[Wanted] = []
+    at = 0
+    for where, block_id in places:
+        if wanted and at + where.length > len(buffer):
             yield wanted
+            wanted, at = [], 0
+        if where.length > len(buffer):
+            buffer = bytearray(where.length)
+        view = memoryview(buffer)[at : at + where.length]
+        wanted.append(Wanted([block_id], [where.length], [Span(*where)], view))
+        at += where.length
+    if wanted:
+        yield wanted
+
+
+def _num_bad(reader: Reader, batch: list[Wanted]) -> int:
+    wrong = read_and_verify(reader.catalog.segments, batch)
+    return sum(
+        bool(ordinals) and not reader.read_again(window, 0)
+        for window, ordinals in zip(batch, wrong, strict=True)
+    )
+
+
+def _mend_head(catalog: Catalog, number: int) -> bool:
+    """Whether the head of a segment was not as it was written. Raises: StoreBroken, StoreVersion,
+    OSError."""
+    with catalog.lock, catalog.segments.changing(number) as fd:
+        if fd is None:
+            return False
+        head = os.pread(fd, SEGMENT_HEAD_BYTES, 0)
+        if segment_version(head, number) is not None:
+            return False
+        groups = read_groups(fd, number, 0, os.fstat(fd).st_size)
+        _, first = next(groups, (0, None))
+        version = first.version if first is not None else FORMAT_VERSION
+        os.pwrite(fd, encode_segment_head(number, version)[:SEGMENT_HEAD_BYTES], 0)
+        os.fdatasync(fd)
+        return True

@@ -8,30 +8,28 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from glia.errors import GliaError, HashMismatch, NotFound, StoreBroken
 from glia.graph.ids import BlockId, PrefixKey, WindowId, short
 from glia.graph.window import WindowRecord
 from glia.store.base import CheckReport, Forgotten, Progress, SealedWindow, StoreStats
-from glia.store.catalog import Catalog
-from glia.store.check import Blocks, batches, blocks_by_segment
+from glia.store.check import check_store
 from glia.store.commit import CommitQueue
-from glia.store.index import IndexDamaged
+from glia.store.files import sync_directory
 from glia.store.lock import StoreLock
+from glia.store.opening import open_catalog
 from glia.store.plan import check_sizes
-from glia.store.reading import Wanted, read_and_verify, read_one
-from glia.store.schema import Location, check_format_file
-from glia.store.segment import sync_directory
+from glia.store.reader import Reader
+from glia.store.remover import MAX_AT_ONCE, Remover
+from glia.store.repair import Mender
+from glia.store.tail import Tail
 from glia.store.writer import Writer
 
 DEFAULT_SEGMENT_BYTES = 128 * 1024 * 1024
-
-_T = TypeVar("_T")
 
 
 class DiskStore:
@@ -45,7 +43,8 @@ class DiskStore:
     def __init__(
         self, path: Path, cap_bytes: int, segment_bytes: int = DEFAULT_SEGMENT_BYTES
     ) -> None:
-        """Open, create, or repair. Evicts where the cap has become smaller.
+        """Open, create, or repair. Where the cap has become smaller, the next `put` or `spare`
+        makes room.
 
         Args:
             cap_bytes: what segments and rows of the index may take together.
@@ -62,16 +61,21 @@ class DiskStore:
             self._lock = StoreLock(path / "lock")
             with ExitStack() as undo:
                 undo.callback(self._lock.release)
-                check_format_file(path / "format")
-                self._catalog = Catalog(path)
+                self._catalog, start, missing = open_catalog(path)
                 undo.callback(self._catalog.index.close)
-                self._writer = Writer(self._catalog, cap_bytes, segment_bytes)
-                self._writer.make_room(0, set())
+                self._mender = Mender(self._catalog)
+                self._tail = Tail(self._catalog, start, cap_bytes, segment_bytes)
+                self._remover = Remover(self._catalog, self._tail, cap_bytes)
+                self._writer = Writer(
+                    self._catalog, self._mender, self._tail, self._remover, cap_bytes
+                )
+                self._finish(missing)
                 for directory in (path, path.parent):  # what was made here outlives a power cut
                     sync_directory(directory)
                 undo.pop_all()
         except OSError as error:
             raise StoreBroken(f"the store cannot be opened: {error}") from error
+        self._reader = Reader(self._catalog, self._mender, self._remover)
         self._queue = CommitQueue(self._catalog.lock, self._writer.commit)
 
     def put(self, windows: Sequence[SealedWindow]) -> None:
@@ -84,72 +88,68 @@ class DiskStore:
 
     def find(self, key: PrefixKey) -> list[WindowId]:
         """See BlockStore."""
+        self._open()
         nothing: list[WindowId] = []
-        return self._ask(lambda: self._catalog.windows_of(key), nothing)
+        return self._reader.ask(lambda: self._catalog.windows_of(key), nothing)
 
     def get(self, window_id: WindowId) -> WindowRecord | None:
         """See BlockStore."""
-        found = self._ask(lambda: self._catalog.find(window_id), None)
+        self._open()
+        found = self._reader.find(window_id)
         return found.record if found is not None else None
 
     def load(self, window_ids: Sequence[WindowId], into: Sequence[memoryview]) -> list[bool]:
         """See BlockStore. Raises: ValueError for a buffer that is not as long as its window."""
+        self._open()
         if len(window_ids) != len(into):
             raise ValueError(f"{len(window_ids)} windows, {len(into)} buffers")
-        answers = [False] * len(window_ids)
-        numbers: list[int] = []
-        wanted: list[Wanted] = []
-        segments: set[int] = set()
-        for number, (window_id, view) in enumerate(zip(window_ids, into, strict=True)):
-            found = self._ask(partial(self._catalog.find, window_id), None)
-            if found is None:
-                continue
-            if view.nbytes != sum(found.lengths):
-                raise ValueError(f"window {short(window_id)} has {sum(found.lengths)} bytes")
-            numbers.append(number)
-            segments |= found.segments
-            wanted.append(Wanted(found.record.blocks, found.lengths, found.spans, view))
-        for number, window, bad in zip(
-            numbers, wanted, read_and_verify(self._catalog.segments, wanted), strict=True
-        ):
-            mended = [self._read_again(window, ordinal) for ordinal in bad]  # all of them
-            answers[number] = all(mended)
-        self._catalog.segments.touch(segments)
+        answers = self._reader.load(window_ids, into)
         self._count(sum(answers), len(answers) - sum(answers))
         return answers
 
     def children(self, window_id: WindowId) -> list[WindowId]:
         """See BlockStore."""
+        self._open()
         nothing: list[WindowId] = []
-        return self._ask(lambda: self._catalog.children(window_id), nothing)
+        return self._reader.ask(lambda: self._catalog.children(window_id), nothing)
 
     def touch(self, chain: Sequence[WindowId]) -> None:
-        """See BlockStore."""
-        for window_id in chain:
-            found = self._ask(partial(self._catalog.find, window_id), None)
-            if found is not None:
-                self._catalog.segments.touch(found.segments)
+        """See BlockStore. Noted for the last that is stored: its use is one of those before it."""
+        self._open()
+        for window_id in reversed(chain):
+            if self._reader.ask(partial(self._catalog.is_stored, window_id), False):
+                self._reader.note([window_id])
+                return
 
     def spare(self, windows: Collection[WindowId]) -> None:
-        """See BlockStore."""
-        self._writer.spared = frozenset(windows)
+        """See BlockStore. Makes room where the cap has become smaller."""
+        self._open()
+        with self._catalog.lock, suppress(GliaError):  # the next put says what is wrong
+            self._remover.spared = frozenset(windows)
+            self._writer.mended(partial(self._remover.make_room, 0))
 
     def forget(self, windows: Collection[WindowId], progress: Progress | None = None) -> Forgotten:
-        """See BlockStore."""
+        """See BlockStore. Progress counts windows, then rows of the index."""
         self._open()
-        names = set(windows)
-        with self._catalog.lock:
-            forgotten = self._catalog.forget(names)
-        if progress is not None:
-            progress(len(names), len(names))
-        return forgotten
+        progress = progress or _nobody
+        names = list(dict.fromkeys(windows))
+        num_windows = num_bytes = 0
+        for start in range(0, len(names), MAX_AT_ONCE):
+            some = names[start : start + MAX_AT_ONCE]
+            with self._catalog.lock:
+                forgotten = self._writer.mended(partial(self._remover.forget, some))
+            num_windows += forgotten.num_windows
+            num_bytes += forgotten.freed_bytes
+            progress(start + len(some), len(names))
+        self._writer.mended(partial(self._mender.scrub, progress))
+        return Forgotten(num_windows, num_bytes)
 
     def read_block(self, block_id: BlockId) -> bytes:
         """See BlockStore."""
         self._open()
-        where = self._ask(lambda: self._catalog.block(block_id), None)
+        where = self._reader.ask(lambda: self._catalog.block(block_id), None)
         data = bytearray(where.length if where is not None else 0)
-        good = where is not None and self._read_one(block_id, where, memoryview(data))
+        good = where is not None and self._reader.read_one(block_id, where, memoryview(data))
         self._count(int(bool(good)), int(not good))
         if good:
             return bytes(data)
@@ -159,36 +159,18 @@ class DiskStore:
 
     def has_block(self, block_id: BlockId) -> bool:
         """See BlockStore."""
-        return self._ask(lambda: self._catalog.block(block_id), None) is not None
+        self._open()
+        return self._reader.ask(lambda: self._catalog.block(block_id), None) is not None
 
     def windows(self) -> Iterator[WindowId]:
-        """See BlockStore. Also those that are not whole; a snapshot."""
-        nothing: list[WindowId] = []
-        return iter(self._ask(self._catalog.all_windows, nothing))
+        """See BlockStore. Also those that are not whole; what changes meanwhile may be missed."""
+        self._open()
+        return self._reader.names()
 
     def check(self, progress: Progress | None = None) -> CheckReport:
         """See BlockStore."""
-        nothing: list[WindowId] = []
-        names = self._ask(self._catalog.all_windows, nothing)
-        total = self._catalog.state.num_blocks + len(names)
-        checked = bad = 0
-        nowhere: Blocks = {}
-        for batch in batches(self._ask(lambda: blocks_by_segment(self._catalog.index), nowhere)):
-            for window, wrong in zip(
-                batch, read_and_verify(self._catalog.segments, batch), strict=True
-            ):
-                bad += bool(wrong) and not self._read_again(window, 0)
-            checked += len(batch)
-            if progress is not None:
-                progress(min(checked, total), total)
-        num_whole = 0
-        for done, name in enumerate(names, start=1):
-            num_whole += self.get(name) is not None
-            if progress is not None and done % 1024 == 0:
-                progress(min(checked + done, total), total)
-        if progress is not None:
-            progress(total, total)
-        return CheckReport(checked, bad, len(names), len(names) - num_whole)
+        self._open()
+        return check_store(self._reader, progress or _nobody)
 
     def stats(self) -> StoreStats:
         """See BlockStore. Hits and misses count windows of load and blocks of read_block."""
@@ -201,7 +183,7 @@ class DiskStore:
             num_hits=self._num_hits,
             num_misses=self._num_misses,
             num_quarantined=self._catalog.num_quarantined,
-            num_evicted=self._writer.num_evicted,
+            num_evicted=self._remover.num_evicted,
         )
 
     def close(self) -> None:
@@ -211,45 +193,18 @@ class DiskStore:
                 return
             self._closed = True
             try:
-                self._writer.close()
+                self._catalog.close(self._tail.close())
             except GliaError:
                 return  # last uses are lost, and the next start looks at the newest segment
             finally:
                 self._lock.release()
 
-    def _read_again(self, window: Wanted, ordinal: int) -> bool:
-        """Once more, from where the block's own row says; quarantine what is bad there too."""
-        block_id = window.blocks[ordinal]
-        at = sum(window.lengths[:ordinal])
-        where = self._ask(lambda: self._catalog.block(block_id), None)
-        if where is None or where.length != window.lengths[ordinal]:
-            return False
-        return bool(self._read_one(block_id, where, window.into[at : at + where.length]))
-
-    def _read_one(self, block_id: BlockId, where: Location, into: memoryview) -> bool | None:
-        """Whether the bytes are as named; False quarantines; None where they cannot be had."""
-        try:
-            good = read_one(self._catalog.segments, block_id, where, into)
-        except StoreBroken:
-            return None  # no word against the bytes: nothing is removed
-        if good is None:
-            self._ask(lambda: self._catalog.lose({where.segment}), None)
-        elif not good:
-            self._ask(lambda: self._catalog.quarantine(block_id, where), None)
-        return good
-
-    def _ask(self, question: Callable[[], _T], miss: _T) -> _T:
-        """The answer; from a new index where this one is damaged; a miss where that fails too."""
-        self._open()
-        seen = self._catalog.generation
-        try:
-            try:
-                return question()
-            except IndexDamaged:
-                self._catalog.rebuild(seen)
-                return question()
-        except GliaError:
-            return miss
+    def _finish(self, missing: set[int]) -> None:
+        """What a former process could not end."""
+        if missing:
+            self._writer.mended(partial(self._remover.lose, missing))
+        if self._catalog.state.unscrubbed:
+            self._writer.mended(partial(self._mender.scrub, _nobody))
 
     def _count(self, num_hits: int, num_misses: int) -> None:
         with self._counting:
@@ -259,3 +214,7 @@ class DiskStore:
     def _open(self) -> None:
         if self._closed:
             raise StoreBroken("the store is closed")
+
+
+def _nobody(done: int, total: int) -> None:
+    """Where nobody wants to know how far it is."""

@@ -5,9 +5,10 @@
     record   the window record's encoding
     zeros    to a multiple of 64
     particles, side by side: what a restore reads
-    zeros    to a multiple of 64
+    zeros    to a multiple of 4,096, so that it can be given back whole
 
-Blocks already stored elsewhere are in the record, not in the table.
+Blocks already stored elsewhere are in the record, not in the table. Groups of version 1,
+which are read and removed, but written no more, end at a multiple of 64.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ from glia.graph.ids import BlockId, PrefixKey, WindowId
 from glia.graph.window import WindowRecord, parse_window
 from glia.store.schema import FORMAT_VERSION, Location, check_version
 
-ALIGN = 64
-SEGMENT_HEAD_BYTES = 64
+GROUP_ALIGN = 4096
+PARTICLE_ALIGN = 64
+GROUPS_AT = GROUP_ALIGN  # in a segment
+SEGMENT_HEAD_BYTES = 64  # zeros follow it up to the first group
 MAX_HEAD_BYTES = 64 * 1024  # 1,024 blocks of 256 tokens need 42,456
 
+_ALIGN_OF_VERSION = {1: 64, 2: GROUP_ALIGN}  # of groups; the first begins at one
 _SEGMENT = struct.Struct("<4sHHI")
 _SEGMENT_MAGIC = b"GSEG"
 _HEAD = struct.Struct("<4sHHIIQ32s32s8s")
@@ -41,6 +45,7 @@ GROUP_HEAD_BYTES = _HEAD.size
 class Group:
     """A group's head, parsed: `entries` are (ordinal in the record, particle bytes)."""
 
+    version: int
     record: WindowRecord
     prefix_key: PrefixKey
     entries: tuple[tuple[int, int], ...]
@@ -55,25 +60,36 @@ class Group:
             at += length
 
 
-def padded(num: int) -> int:
-    """`num` rounded up to the alignment."""
-    return -(-num // ALIGN) * ALIGN
+def padded(num: int, align: int) -> int:
+    """`num` rounded up to a multiple of `align`."""
+    return -(-num // align) * align
 
 
-def encode_segment_head(number: int) -> bytes:
-    """The first 64 bytes of a segment file."""
-    fixed = _SEGMENT.pack(_SEGMENT_MAGIC, FORMAT_VERSION, 0, number)
-    return fixed.ljust(SEGMENT_HEAD_BYTES - _CHECK_BYTES, b"\0") + _check(fixed)
+def encode_segment_head(number: int, version: int = FORMAT_VERSION) -> bytes:
+    """The first bytes of a segment file, up to its first group."""
+    fixed = _SEGMENT.pack(_SEGMENT_MAGIC, version, 0, number)
+    head = fixed.ljust(SEGMENT_HEAD_BYTES - _CHECK_BYTES, b"\0") + _check(fixed)
+    return head.ljust(_ALIGN_OF_VERSION[version], b"\0")
 
 
-def check_segment_head(data: bytes) -> None:
-    """Raises: StoreVersion where a newer version wrote the segment.
+def segment_version(head: bytes, number: int) -> int | None:
+    """The version of the segment whose first 64 bytes are `head`; None: a bit of it is wrong.
 
-    A damaged head is no matter: every group carries a check of its own.
+    That is no harm yet: every group carries a check of its own.
+    Raises: StoreVersion where a newer version wrote the segment.
     """
-    fixed = data[: _SEGMENT.size]
-    if data[SEGMENT_HEAD_BYTES - _CHECK_BYTES : SEGMENT_HEAD_BYTES] == _check(fixed):
+    fixed = head[: _SEGMENT.size]
+    if head[SEGMENT_HEAD_BYTES - _CHECK_BYTES :] == _check(fixed):
         check_version(_SEGMENT.unpack(fixed)[1])
+    for version in _ALIGN_OF_VERSION:
+        if head == encode_segment_head(number, version)[:SEGMENT_HEAD_BYTES]:
+            return version
+    return None
+
+
+def groups_at(version: int) -> int:
+    """Where the first group of a segment begins."""
+    return _ALIGN_OF_VERSION[version]
 
 
 def encode_head(
@@ -94,7 +110,7 @@ def encode_head(
     bare = _HEAD.pack(*fields, bytes(_CHECK_BYTES))
     check = _check(bare, table, record.encoding)
     head = _HEAD.pack(*fields, check) + table + record.encoding
-    return head.ljust(padded(len(head)), b"\0")
+    return head.ljust(padded(len(head), PARTICLE_ALIGN), b"\0")
 
 
 def head_length(fixed: bytes) -> int | None:
@@ -103,7 +119,7 @@ def head_length(fixed: bytes) -> int | None:
         return None
     num, num_record = _HEAD.unpack_from(fixed)[2:4]
     length = GROUP_HEAD_BYTES + _ENTRY.size * num + num_record
-    return padded(length) if length <= MAX_HEAD_BYTES else None
+    return padded(length, PARTICLE_ALIGN) if length <= MAX_HEAD_BYTES else None
 
 
 def parse_head(data: bytes) -> Group | None:
@@ -123,6 +139,8 @@ def parse_head(data: bytes) -> Group | None:
     if check != _check(bare, table, encoding) or zero:
         return None
     check_version(version)
+    if version not in _ALIGN_OF_VERSION:
+        return None
     try:
         record = parse_window(encoding, WindowId(name))
     except IntegrityError:
@@ -132,7 +150,8 @@ def parse_head(data: bytes) -> Group | None:
     in_record = not entries or entries[-1][0] < len(record.blocks)
     if not (ordered and in_record and num_particle_bytes == sum(size for _, size in entries)):
         return None
-    return Group(record, PrefixKey(key), entries, length, length + padded(num_particle_bytes))
+    size = padded(length + num_particle_bytes, _ALIGN_OF_VERSION[version])
+    return Group(version, record, PrefixKey(key), entries, length, size)
 
 
 def _check(*parts: bytes) -> bytes:

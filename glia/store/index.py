@@ -10,16 +10,20 @@ import os
 import shutil
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import plyvel
 
 from glia.errors import StoreBroken, StoreFull, StoreLocked
+from glia.store.files import sync_directory
 
 WRITE_BUFFER_BYTES = 8 * 1024 * 1024
 BLOOM_BITS = 10
+_PAGE_ROWS = 1024
+OLD_SUFFIX = ".old"
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
@@ -31,7 +35,12 @@ class IndexDamaged(StoreBroken):
 
 
 class Index:
-    """A LevelDB with one owner. Reads may come from any thread, writes under the owner's lock."""
+    """A LevelDB with one owner. Reads may come from any thread, writes under the owner's lock.
+
+    Attributes:
+        changed: where somebody wants to know, the keys of all rows written; of another
+            index from then on (None again) after `replace`.
+    """
 
     def __init__(self, path: Path) -> None:
         """Open or create. Raises: IndexDamaged, StoreFull, StoreLocked."""
@@ -39,6 +48,7 @@ class Index:
         self._turn = threading.Condition()
         self._num_readers = 0
         self._swapping = False
+        self.changed: set[bytes] | None = None
         self._db: Any = _open(path)
 
     def get(self, key: bytes) -> bytes | None:
@@ -52,11 +62,6 @@ class Index:
         with self._reading() as db:
             return [db.get(key, verify_checksums=True) for key in keys]
 
-    def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        """All rows of a prefix, in key order. Raises: IndexDamaged."""
-        with self._reading() as db, db.iterator(prefix=prefix, verify_checksums=True) as rows:
-            return list(rows)
-
     def keys(self, prefix: bytes) -> list[bytes]:
         """All keys of a prefix, in order. Raises: IndexDamaged."""
         with (
@@ -65,10 +70,37 @@ class Index:
         ):
             return list(keys)
 
-    def each(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """As scan, without holding all rows in memory; the index cannot be closed meanwhile."""
-        with self._reading() as db, db.iterator(prefix=prefix, verify_checksums=True) as rows:
-            yield from rows
+    def each(self, kind: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows of a kind (b"": all), in key order, without holding them all in memory.
+
+        They are read a page at a time: of what changes meanwhile either may be seen.
+        Raises: IndexDamaged.
+        """
+        start = kind
+        while page := self._page(kind, start, _PAGE_ROWS, include_value=True):
+            yield from page
+            start = page[-1][0] + b"\0"
+
+    def each_key(self, kind: bytes) -> Iterator[bytes]:
+        """As each, the keys alone. Raises: IndexDamaged."""
+        start = kind
+        while page := self.keys_from(kind, start, _PAGE_ROWS):
+            yield from page
+            start = page[-1] + b"\0"
+
+    def keys_from(self, kind: bytes, start: bytes, num: int) -> list[bytes]:
+        """At most so many keys of a kind, from `start` on. Raises: IndexDamaged."""
+        return self._page(kind, start, num, include_value=False)
+
+    def _page(self, kind: bytes, start: bytes, num: int, *, include_value: bool) -> list[Any]:
+        stop = bytes([kind[0] + 1]) if kind else None
+        with (
+            self._reading() as db,
+            db.iterator(
+                start=start, stop=stop, include_value=include_value, verify_checksums=True
+            ) as rows,
+        ):
+            return list(islice(rows, num))
 
     def write(self, changes: Iterable[Change], *, sync: bool) -> None:
         """All changes or none. Raises: IndexDamaged, StoreFull, StoreBroken."""
@@ -79,13 +111,9 @@ class Index:
                     batch.delete(key)
                 else:
                     batch.put(key, value)
+                if self.changed is not None:
+                    self.changed.add(key)
             batch.write()
-
-    def compact(self) -> None:
-        """Write all tables anew without what was deleted, and begin a new log."""
-        with self._reading() as db:
-            db.compact_range()
-        self.reopen()
 
     def reopen(self) -> None:
         """Close and open again: LevelDB refuses all writes after one has failed."""
@@ -94,11 +122,11 @@ class Index:
             self._db = _open(self.path)
 
     def replace(self, new: Path) -> None:
-        """Take the index at `new` instead; it must be closed."""
+        """Take the index at `new` instead; it must be closed. Raises: OSError, as opening does."""
         with self._alone():
             self._shut()
-            shutil.rmtree(self.path, ignore_errors=True)
-            os.rename(new, self.path)
+            self.changed = None
+            swap_in(new, self.path)
             self._db = _open(self.path)
 
     def close(self) -> None:
@@ -139,6 +167,20 @@ class Index:
             with self._turn:
                 self._swapping = False
                 self._turn.notify_all()
+
+
+def swap_in(new: Path, path: Path) -> None:
+    """Put the directory `new` where `path` is; there is one whole index at any moment.
+
+    Raises: OSError.
+    """
+    old = path.with_suffix(OLD_SUFFIX)
+    shutil.rmtree(old, ignore_errors=True)
+    with suppress(FileNotFoundError):
+        os.rename(path, old)
+    os.rename(new, path)
+    sync_directory(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _open(path: Path) -> Any:

@@ -45,16 +45,9 @@ class MemoryStore:
             check_sizes(window)
         with self._opened():
             self._check_fits(windows)
-            before = set(self._windows)
+            self._make_room(windows)
             for window in windows:
                 self._keep(window)
-            try:
-                self._make_room(windows)
-            except StoreFull:
-                for window in windows:
-                    if window.record.window_id not in before:
-                        self._remove(window.record.window_id)
-                raise
 
     def find(self, key: PrefixKey) -> list[WindowId]:
         """See BlockStore."""
@@ -227,22 +220,36 @@ class MemoryStore:
         self._use(record.window_id)
 
     def _make_room(self, windows: Sequence[SealedWindow]) -> None:
-        """Evict until the cap holds; what these windows continue goes last."""
+        """Evict until these fit, but not what they continue."""
         kept = {window.record.window_id for window in windows} | self._spared
-        before = {window.record.prev for window in windows}
-        while self._used > self._cap:
+        kept |= {window.record.prev for window in windows}
+        while self._used + self._growth(windows) > self._cap:
             leaves = [
-                (name in before, one.tick, name)
+                (one.tick, name)
                 for name, one in self._windows.items()
                 if name not in self._children and name not in kept
             ]
             if not leaves:
                 raise StoreFull(
-                    f"nothing may be evicted: {self._used} bytes are spared or being put",
+                    f"nothing may be evicted: {self._used} bytes are spared, "
+                    "or continued by what is put",
                     hint="forget conversations, or raise [l2] size in glia.toml",
                 )
-            self._remove(min(leaves)[2])
+            self._remove(min(leaves)[1])
             self._num_evicted += 1
+
+    def _growth(self, windows: Sequence[SealedWindow]) -> int:
+        """What keeping these adds."""
+        blocks: dict[BlockId, int] = {}
+        records: dict[WindowId, int] = {}
+        for window in windows:
+            record = window.record
+            if record.window_id not in self._windows:
+                records[record.window_id] = len(record.encoding)
+            for name, particle in zip(record.blocks, window.particles, strict=True):
+                if name not in self._blocks:
+                    blocks[name] = memoryview(particle).nbytes
+        return sum(blocks.values()) + sum(records.values())
 
     def _remove(self, window_id: WindowId) -> None:
         kept = self._windows.pop(window_id)

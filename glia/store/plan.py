@@ -7,30 +7,23 @@ groups go where and which rows the index gets. Disk and cap are looked at by oth
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from glia.errors import MalformedParticle
-from glia.graph.ids import BlockId, WindowId, short
+from glia.graph.ids import ID_BYTES, BlockId, PrefixKey, WindowId, short
 from glia.graph.profile import HEADER_FIXED_BYTES, MAX_PAYLOAD_BYTES
 from glia.graph.tokens import TOKEN_BYTES
+from glia.graph.window import WindowRecord
 from glia.store.base import Buffer, SealedWindow
-from glia.store.group import SEGMENT_HEAD_BYTES, encode_head, padded
-from glia.store.schema import (
-    Location,
-    WindowRow,
-    block_key,
-    prefix_key_of,
-    runs_of,
-    window_key,
-)
+from glia.store.group import GROUP_ALIGN, GROUPS_AT, encode_head, padded
+from glia.store.schema import NOT_KNOWN, Location, Span, WindowRow, runs_of
 
 _PAYLOAD_LENGTH = struct.Struct("<I")
 _PAYLOAD_LENGTH_AT = 16  # in a block's header, spec/3-block.md
-
-
-Row = tuple[bytes, bytes]
+_BLOCK_ROW_BYTES = 1 + ID_BYTES + 16
+_OTHER_ROWS_BYTES = 1 + ID_BYTES + 2 * (1 + 2 * ID_BYTES) + 2 * (1 + ID_BYTES + 8)  # w p n l t
 
 
 class Cursor(NamedTuple):
@@ -49,59 +42,132 @@ class Placed:
     size: int
     pieces: tuple[Buffer, ...]
 
+    @property
+    def span(self) -> Span:
+        """The group as bytes of its segment."""
+        return Span(self.segment, self.offset, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What the index is to say of a window: its row, and where its new blocks lie."""
+
+    record: WindowRecord
+    row: WindowRow
+    fresh: Mapping[BlockId, Location]
+
 
 @dataclass(slots=True)
 class Plan:
-    """Groups to write, in order; rows that name them; what both add to the sizes."""
+    """Groups to write, in order; what names them; what both add to the sizes.
+
+    Attributes:
+        whole: windows for which nothing is to be written.
+    """
 
     end: Cursor
     groups: list[Placed] = field(default_factory=list)
-    block_rows: list[Row] = field(default_factory=list)
-    window_rows: list[Row] = field(default_factory=list)
+    named: list[Named] = field(default_factory=list)
     fresh: dict[BlockId, Location] = field(default_factory=dict)
-    windows: set[WindowId] = field(default_factory=set)
-    shared_segments: set[int] = field(default_factory=set)
+    whole: list[WindowId] = field(default_factory=list)
     num_segment_bytes: int = 0
 
     @property
     def num_bytes(self) -> int:
-        """Segment and index bytes together: what the cap has to hold."""
-        rows = num_bytes_of(self.block_rows) + num_bytes_of(self.window_rows)
-        return self.num_segment_bytes + rows
+        """Segment and index bytes together, at most: what the cap has to hold."""
+        blocks = _BLOCK_ROW_BYTES * len(self.fresh)
+        rows = sum(_OTHER_ROWS_BYTES + len(named.row.encode()) for named in self.named)
+        return self.num_segment_bytes + blocks + rows
 
 
-Known = Callable[[Sequence[BlockId]], list[Location | None]]
-Whole = Callable[[WindowId], set[int] | None]
+class Known(Protocol):
+    """What is stored already."""
+
+    def is_whole(self, window_id: WindowId) -> bool:
+        """Whether a window needs nothing."""
+
+    def groups_of(self, window_id: WindowId) -> tuple[Span, ...]:
+        """What was written for a window before; nothing for one that is not stored."""
+
+    def blocks(self, block_ids: Sequence[BlockId]) -> list[Location | None]:
+        """Where blocks lie."""
 
 
 def plan_put(
-    windows: Sequence[SealedWindow],
-    known: Known,
-    whole: Whole,
-    cursor: Cursor,
-    segment_bytes: int,
+    windows: Sequence[SealedWindow], known: Known, cursor: Cursor, segment_bytes: int
 ) -> Plan:
     """Place every window that is not whole yet, and of its blocks those not known yet.
 
     Args:
         windows: with sizes that were checked.
-        known: where blocks lie already.
-        whole: the segments of a window that needs nothing, None for any other.
         cursor: the end of the newest segment.
         segment_bytes: no segment grows longer by a second group.
     """
     plan = Plan(end=cursor)
+    seen: set[WindowId] = set()
     for window in windows:
-        name = window.record.window_id
-        if name in plan.windows:
+        record = window.record
+        if record.window_id in seen:
             continue
-        plan.windows.add(name)
-        segments = whole(name)
-        if segments is None:
-            _place(plan, window, known, segment_bytes)
-        else:
-            plan.shared_segments |= segments
+        seen.add(record.window_id)
+        if known.is_whole(record.window_id):
+            plan.whole.append(record.window_id)
+            continue
+        places = [
+            plan.fresh.get(block_id) or where
+            for block_id, where in zip(record.blocks, known.blocks(record.blocks), strict=True)
+        ]
+        missing = {n: window.particles[n] for n, where in enumerate(places) if where is None}
+        before = known.groups_of(record.window_id)
+        place(plan, record, window.prefix_key, before, places, missing, segment_bytes)
     return plan
+
+
+def place(
+    plan: Plan,
+    record: WindowRecord,
+    prefix_key: PrefixKey,
+    before: tuple[Span, ...],
+    places: Sequence[Location | None],
+    particles: Mapping[int, Buffer],
+    segment_bytes: int,
+) -> Named:
+    """Plan one more group of a window.
+
+    Args:
+        before: groups of the window that there are already.
+        places: per block of the record, where it lies.
+        particles: those to be written, by ordinal, ascending.
+    """
+    fresh: dict[BlockId, int] = {}
+    for ordinal in particles:
+        fresh.setdefault(record.blocks[ordinal], ordinal)
+    entries = [(n, memoryview(particles[n]).nbytes) for n in fresh.values()]
+    head = encode_head(record, prefix_key, entries)
+    num_bytes = len(head) + sum(length for _, length in entries)
+    size = padded(num_bytes, GROUP_ALIGN)
+    at = _advance(plan, size, segment_bytes)
+    pieces = (head, *(particles[n] for n in fresh.values()), bytes(size - num_bytes))
+    plan.groups.append(Placed(at.segment, at.offset, size, pieces))
+    offset = at.offset + len(head)
+    here: dict[BlockId, Location] = {}
+    for ordinal, length in entries:
+        here[record.blocks[ordinal]] = Location(at.segment, offset, length)
+        offset += length
+    found = [
+        here.get(block_id) or where or NOT_KNOWN
+        for block_id, where in zip(record.blocks, places, strict=True)
+    ]
+    row = WindowRow(
+        groups=(*before, plan.groups[-1].span),
+        prefix_key=prefix_key,
+        runs=runs_of(found),
+        lengths=tuple(where.length for where in found),
+        encoding=record.encoding,
+    )
+    plan.fresh.update(here)
+    plan.named.append(Named(record, row, here))
+    return plan.named[-1]
 
 
 def check_sizes(window: SealedWindow) -> None:
@@ -126,67 +192,14 @@ def check_sizes(window: SealedWindow) -> None:
             )
 
 
-def _place(plan: Plan, window: SealedWindow, known: Known, segment_bytes: int) -> None:
-    record = window.record
-    places = [
-        plan.fresh.get(block_id) or where
-        for block_id, where in zip(record.blocks, known(record.blocks), strict=True)
-    ]
-    fresh: dict[BlockId, int] = {}
-    for ordinal, (block_id, where) in enumerate(zip(record.blocks, places, strict=True)):
-        if where is None:
-            fresh.setdefault(block_id, ordinal)
-    written = [window.particles[ordinal] for ordinal in fresh.values()]
-    entries = [
-        (ordinal, memoryview(particle).nbytes)
-        for ordinal, particle in zip(fresh.values(), written, strict=True)
-    ]
-    head = encode_head(record, window.prefix_key, entries)
-    num_particle_bytes = sum(length for _, length in entries)
-    tail = bytes(padded(num_particle_bytes) - num_particle_bytes)
-    at = _advance(plan, len(head) + num_particle_bytes + len(tail), segment_bytes)
-    plan.groups.append(
-        Placed(at.segment, at.offset, plan.end.offset - at.offset, (head, *written, tail))
-    )
-    offset = at.offset + len(head)
-    for ordinal, length in entries:
-        plan.fresh[record.blocks[ordinal]] = Location(at.segment, offset, length)
-        offset += length
-    _name(
-        plan, window, at, [w or plan.fresh[b] for w, b in zip(places, record.blocks, strict=True)]
-    )
-    plan.block_rows += [(block_key(name), plan.fresh[name].encode()) for name in fresh]
-
-
 def _advance(plan: Plan, size: int, segment_bytes: int) -> Cursor:
     """Reserve `size` bytes; a segment that would grow too long is left for the next one."""
     segment, offset = plan.end
-    if offset > SEGMENT_HEAD_BYTES and offset + size > segment_bytes:
+    if offset > GROUPS_AT and offset + size > segment_bytes:
         segment, offset = segment + 1, 0
     if offset == 0:
-        offset = SEGMENT_HEAD_BYTES
-        plan.num_segment_bytes += SEGMENT_HEAD_BYTES
+        offset = GROUPS_AT
+        plan.num_segment_bytes += GROUPS_AT
     plan.num_segment_bytes += size
     plan.end = Cursor(segment, offset + size)
     return Cursor(segment, offset)
-
-
-def _name(plan: Plan, window: SealedWindow, at: Cursor, places: Sequence[Location]) -> None:
-    record = window.record
-    plan.shared_segments.update(where.segment for where in places)
-    row = WindowRow(
-        segment=at.segment,
-        offset=at.offset,
-        prefix_key=window.prefix_key,
-        runs=runs_of(places),
-        lengths=tuple(where.length for where in places),
-        encoding=record.encoding,
-    )
-    name = record.window_id
-    plan.window_rows.append((window_key(name), row.encode()))
-    plan.window_rows.append((prefix_key_of(window.prefix_key, name), b""))
-
-
-def num_bytes_of(rows: Sequence[Row]) -> int:
-    """Keys and values."""
-    return sum(len(key) + len(value) for key, value in rows)

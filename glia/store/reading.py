@@ -16,8 +16,9 @@ from blake3 import blake3
 
 from glia.errors import StoreBroken
 from glia.graph.ids import BlockId
+from glia.store.files import read_into
 from glia.store.schema import Location, Span
-from glia.store.segment import Segments, read_into
+from glia.store.segment import Segments
 
 _MAX_GAP_BYTES = 64 * 1024  # a group's head lies between two windows: read over it
 _PIECE_BYTES = 2 * 1024 * 1024

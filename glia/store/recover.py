@@ -7,179 +7,199 @@ before they are named, blocks of a whole rebuild when they are first read.
 
 from __future__ import annotations
 
+import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from glia.graph.ids import BlockId
-from glia.store.group import SEGMENT_HEAD_BYTES, Group
-from glia.store.index import Change, Index
+from glia.store.catalog import Catalog
+from glia.store.draft import Draft
+from glia.store.files import cut
+from glia.store.group import Group
+from glia.store.index import Index
+from glia.store.keys import STATE, block_key, quarantine_key, usage_key, window_key
+from glia.store.naming import name_window
+from glia.store.plan import Named
 from glia.store.reading import read_one
+from glia.store.scan import first_group_at, read_groups
 from glia.store.schema import (
-    NOWHERE,
-    STATE,
+    NOT_KNOWN,
     Location,
+    Span,
     State,
+    Usage,
     WindowRow,
-    block_key,
     decode_location,
-    encode_use,
-    prefix_key_of,
-    quarantine_key,
+    decode_window,
     runs_of,
-    use_key,
-    window_key,
 )
-from glia.store.segment import Segments, cut, read_groups
+from glia.store.segment import Segments
 
-_NOT_KNOWN = Location(NOWHERE, 0, 0)
+_GROUPS_PER_BATCH = 64
+_log = logging.getLogger("glia.store")
 
 
-def adopt_tail(index: Index, segments: Segments, state: State) -> State:
+def adopt_tail(catalog: Catalog) -> None:
     """Index the whole groups after `state`, cut what is torn, and move past both.
 
     The segments adopted become live. Raises: StoreBroken, StoreFull, StoreVersion.
     """
-    for number, size in segments.on_disk().items():
+    for number, size in catalog.segments.on_disk().items():
+        state = catalog.state
         if number < state.segment:
             continue
         start = state.offset if number == state.segment else 0
-        state, end = _adopt(index, segments, state, number, start, size)
-        cut(segments.file(number), end)
-        if end:
-            segments.add(number, min(size, end))
-        else:
-            segments.unlink(number)
-        following = max(state.next_segment, number + 1)
-        state = _moved(state, number, end, following)
-        index.write([(use_key(number), encode_use(number)), (STATE, state.encode())], sync=True)
-    return state
+        end = _adopt(catalog, number, start, size)
+        cut(catalog.segments.file(number), end)
+        if not end:
+            catalog.segments.unlink(number)
+        catalog.apply(catalog.draft(), catalog.state.moved(number, end))
 
 
-def rebuild(
-    path: Path, segments: Segments, bad: Mapping[BlockId, Location], least_next: int
-) -> State:
-    """A new closed index at `path` for all segment files there are.
-
-    Args:
-        bad: quarantined blocks: they stay it, unless a later copy exists.
-        least_next: a number that no new segment may be below.
-    Raises: StoreBroken, StoreFull, StoreVersion.
-    """
-    shutil.rmtree(path, ignore_errors=True)
-    index = Index(path)
-    uses = segments.uses()
-    state = State(next_segment=least_next)
-    try:
-        for number, size in segments.on_disk().items():
-            state, _ = _adopt_all(index, segments, state, number, size, bad)
-            state = _moved(state, number, size, max(state.next_segment, number + 1))
-            use = encode_use(uses.get(number, number))
-            index.write([(use_key(number), use), (STATE, state.encode())], sync=False)
-        for block_id, where in bad.items():
-            if index.get(block_key(block_id)) is None:
-                index.write([(quarantine_key(block_id), where.encode())], sync=False)
-        index.write([(STATE, state.encode())], sync=True)
-    finally:
-        index.close()
-    return state
-
-
-def _adopt(
-    index: Index, segments: Segments, state: State, number: int, start: int, size: int
-) -> tuple[State, int]:
+def _adopt(catalog: Catalog, number: int, start: int, size: int) -> int:
     """Rows of the unbroken run of whole, verified groups from `start`; and where it ends."""
     end = start
-    with segments.reading(number) as fd:
+    with catalog.segments.reading(number) as fd:
         if fd is None:
-            return state, end
-        for offset, group in read_groups(fd, start, size):
-            if offset != max(end, SEGMENT_HEAD_BYTES):
+            return end
+        for offset, group in read_groups(fd, number, start, size):
+            if (end and offset != end) or not _is_verified(catalog, group, number, offset):
                 break
-            if not _is_verified(segments, group, number, offset):
-                break
-            changes = rows_of(index, group, number, offset, {})
-            state = counted(index, state, changes)
-            index.write([*changes, (STATE, state.encode())], sync=False)
+            draft = catalog.draft()
+            name_group(draft, group, number, offset, {}, catalog.uses.next())
+            catalog.apply(draft, sync=False)
             end = offset + group.size
-    return state, end
+    return end
 
 
-def _adopt_all(
-    index: Index,
-    segments: Segments,
-    state: State,
-    number: int,
-    size: int,
-    bad: Mapping[BlockId, Location],
-) -> tuple[State, int]:
-    end = 0
-    with segments.reading(number) as fd:
-        if fd is None:
-            return state, end
-        for offset, group in read_groups(fd, 0, size):
-            changes = rows_of(index, group, number, offset, bad)
-            state = counted(index, state, changes)
-            index.write(changes, sync=False)
-            end = offset + group.size
-    return state, end
-
-
-def _is_verified(segments: Segments, group: Group, number: int, offset: int) -> bool:
+def _is_verified(catalog: Catalog, group: Group, number: int, offset: int) -> bool:
     for block_id, where in group.blocks(number, offset):
-        if not read_one(segments, block_id, where, memoryview(bytearray(where.length))):
+        into = memoryview(bytearray(where.length))
+        if not read_one(catalog.segments, block_id, where, into):
             return False
     return True
 
 
-def rows_of(
-    index: Index, group: Group, number: int, offset: int, bad: Mapping[BlockId, Location]
-) -> list[Change]:
-    """All rows that a group's head speaks of. Raises: StoreBroken."""
+def rebuild(
+    path: Path, segments: Segments, bad: Mapping[BlockId, Location], least_next: int
+) -> tuple[State, dict[int, Usage]]:
+    """A new closed index at `path` for all segment files there are.
+
+    What no whole group covers is erased; a segment without a group is removed.
+
+    Args:
+        bad: quarantined blocks: they stay it, unless a later copy exists.
+        least_next: a number that no new segment may be below.
+    Raises: StoreBroken, StoreFull, StoreVersion, OSError.
+    """
+    on_disk = segments.on_disk()
+    if on_disk:
+        _log.warning("the index is built again from %d segments", len(on_disk))
+    shutil.rmtree(path, ignore_errors=True)
+    index = Index(path)
+    builder = _Builder(index, segments, bad, least_next)
+    try:
+        for number, size in on_disk.items():
+            builder.take(number, size)
+        builder.finish()
+    finally:
+        index.close()
+    if on_disk:
+        _log.warning("the index is built: it names %d windows", builder.state.num_windows)
+    return builder.state, builder.usages
+
+
+class _Builder:
+    """An index growing, segment by segment."""
+
+    def __init__(
+        self, index: Index, segments: Segments, bad: Mapping[BlockId, Location], least_next: int
+    ) -> None:
+        self._index = index
+        self._segments = segments
+        self._bad = bad
+        self.state = State(next_segment=least_next)
+        self.usages: dict[int, Usage] = {}
+
+    def take(self, number: int, size: int) -> None:
+        """All groups of a segment."""
+        gaps: list[Span] = []
+        draft = Draft(self._index, self.usages.get)
+        with self._segments.reading(number) as fd:
+            if fd is None:
+                return
+            end = first_group_at(fd, number)
+            for done, (offset, group) in enumerate(read_groups(fd, number, 0, size), start=1):
+                gaps.append(Span(number, end, offset - end))
+                end = offset + group.size
+                self.state = replace(self.state, tick=self.state.tick + 1)
+                name_group(draft, group, number, offset, self._bad, self.state.tick)
+                if not done % _GROUPS_PER_BATCH:
+                    self._write(draft)
+                    draft = Draft(self._index, self.usages.get)
+            gaps.append(Span(number, end, size - end))
+        self._write(draft)
+        self._close(number, size, gaps)
+
+    def finish(self) -> None:
+        """Quarantine again, and all of it durable."""
+        draft = Draft(self._index, self.usages.get)
+        for block_id, where in self._bad.items():
+            if draft.get(block_key(block_id)) is None:
+                draft.put(quarantine_key(block_id), where.encode())
+        self._write(draft, sync=True)
+
+    def _close(self, number: int, size: int, gaps: list[Span]) -> None:
+        self.state = self.state.moved(number, size)
+        usage = self.usages.get(number)
+        if usage is None:
+            self._segments.unlink(number)
+            return
+        num_punched = 0
+        for gap in gaps:
+            if gap.num_bytes > 0:
+                self._segments.erase(gap)
+                num_punched += self._segments.given_back(gap)
+        self.usages[number] = replace(usage, size=size, num_punched=num_punched)
+        self._index.write([(usage_key(number), self.usages[number].encode())], sync=False)
+
+    def _write(self, draft: Draft, *, sync: bool = False) -> None:
+        self.state = draft.counted(self.state)
+        self._index.write([*draft.changes(), (STATE, self.state.encode())], sync=sync)
+        for number, usage in draft.usages.items():
+            if usage is not None:
+                self.usages[number] = usage
+
+
+def name_group(
+    draft: Draft,
+    group: Group,
+    number: int,
+    offset: int,
+    bad: Mapping[BlockId, Location],
+    tick: int,
+) -> None:
+    """All rows that the head of a group speaks of. Raises: StoreBroken."""
     here = {
         block_id: where
         for block_id, where in group.blocks(number, offset)
         if bad.get(block_id) != where
     }
-    places = [here.get(block_id) or _known(index, block_id) for block_id in group.record.blocks]
-    name = group.record.window_id
+    places = [here.get(block_id) or _known(draft, block_id) for block_id in group.record.blocks]
+    value = draft.get(window_key(group.record.window_id))
+    old = decode_window(value) if value is not None else None
     row = WindowRow(
-        segment=number,
-        offset=offset,
+        groups=(*(old.groups if old is not None else ()), Span(number, offset, group.size)),
         prefix_key=group.prefix_key,
         runs=runs_of(places),
         lengths=tuple(where.length for where in places),
         encoding=group.record.encoding,
     )
-    changes: list[Change] = [(block_key(name), where.encode()) for name, where in here.items()]
-    changes.append((window_key(name), row.encode()))
-    changes.append((prefix_key_of(group.prefix_key, name), b""))
-    return changes
+    name_window(draft, Named(group.record, row, here), tick)
 
 
-def counted(index: Index, state: State, changes: Sequence[Change]) -> State:
-    """The state after changes that only add or overwrite rows."""
-    windows, blocks, num_bytes = state.num_windows, state.num_blocks, state.index_bytes
-    for key, value in changes:
-        old = index.get(key)
-        num_bytes += len(value or b"")
-        if old is None:
-            num_bytes += len(key)
-            windows += key[:1] == b"w"
-            blocks += key[:1] == b"b"
-        else:
-            num_bytes -= len(old)
-    return State(
-        state.segment, state.offset, state.next_segment, windows, blocks, num_bytes, state.clean
-    )
-
-
-def _known(index: Index, block_id: BlockId) -> Location:
-    value = index.get(block_key(block_id))
-    return (decode_location(value) if value is not None else None) or _NOT_KNOWN
-
-
-def _moved(state: State, segment: int, offset: int, next_segment: int) -> State:
-    return State(
-        segment, offset, next_segment, state.num_windows, state.num_blocks, state.index_bytes
-    )
+def _known(draft: Draft, block_id: BlockId) -> Location:
+    value = draft.get(block_key(block_id))
+    return (decode_location(value) if value is not None else None) or NOT_KNOWN

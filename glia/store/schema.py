@@ -1,42 +1,27 @@
-"""Keys and rows of the index, and the store's format version. Pure. See spec/7-store.md.
-
-b + block id             -> where the particle lies
-w + window id            -> where the window lies, and its record
-p + prefix key + window  -> (empty)
-q + block id             -> where a bad particle lies: not to be used
-u + segment number       -> when the segment was last used; that it is indexed at all
-state                    -> how far the segments are indexed, counts, clean or not
-"""
+"""Rows of the index, under the keys of glia/store/keys.py. Pure. See spec/7-store.md."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from glia.errors import StoreVersion
-from glia.graph.ids import ID_BYTES, BlockId, PrefixKey, WindowId
+from glia.graph.ids import PrefixKey
 
-FORMAT_VERSION = 1
-_FORMAT_NAME = "glia-store"
-
-BLOCK = b"b"
-WINDOW = b"w"
-PREFIX = b"p"
-QUARANTINE = b"q"
-USE = b"u"
-STATE = b"state"
+FORMAT_VERSION = 2
 
 NOWHERE = 0  # no segment has this number
 
 _LOCATION = struct.Struct("<IQI")
-_USE_KEY = struct.Struct(">I")
-_USE = struct.Struct("<Q")
-_STATE = struct.Struct("<HHIQIQQQ")
-_WINDOW = struct.Struct("<IQHHI32s")
+_NUMBER = struct.Struct("<Q")
+_USAGE = struct.Struct("<QI")
+_STATE = struct.Struct("<HHIQIQQQQ")
+_WINDOW = struct.Struct("<HHHI32s")
+_GROUP = struct.Struct("<IQQ")
 _RUN = struct.Struct("<IQH")
+_CLEAN, _UNSCRUBBED = 1, 2
 
 
 class Location(NamedTuple):
@@ -49,6 +34,9 @@ class Location(NamedTuple):
     def encode(self) -> bytes:
         """16 bytes."""
         return _LOCATION.pack(*self)
+
+
+NOT_KNOWN = Location(NOWHERE, 0, 0)
 
 
 class Run(NamedTuple):
@@ -71,13 +59,13 @@ class Span(NamedTuple):
 class WindowRow:
     """What the index knows of a window.
 
-    `runs` and `lengths` repeat the block rows, so that a restore needs one row per
-    window. Where a run's segment is gone or one of its blocks is quarantined, the
-    block rows decide.
+    `groups` are all that were written for it: one, and one more for each time that blocks
+    of it were written again. `runs` and `lengths` repeat the block rows, so that a restore
+    needs one row per window. Where a run's segment is gone or one of its blocks is
+    quarantined, the block rows decide.
     """
 
-    segment: int
-    offset: int
+    groups: tuple[Span, ...]
     prefix_key: PrefixKey
     runs: tuple[Run, ...]
     lengths: tuple[int, ...]
@@ -86,22 +74,45 @@ class WindowRow:
     def encode(self) -> bytes:
         """The row's bytes."""
         fixed = _WINDOW.pack(
-            self.segment,
-            self.offset,
+            len(self.groups),
             len(self.runs),
             len(self.lengths),
             len(self.encoding),
             self.prefix_key,
         )
+        groups = b"".join(_GROUP.pack(*group) for group in self.groups)
         runs = b"".join(_RUN.pack(*run) for run in self.runs)
-        return fixed + runs + struct.pack(f"<{len(self.lengths)}I", *self.lengths) + self.encoding
+        lengths = struct.pack(f"<{len(self.lengths)}I", *self.lengths)
+        return fixed + groups + runs + lengths + self.encoding
+
+    def holds(self, where: Location) -> bool:
+        """Whether a particle lies in one of the window's own groups."""
+        return any(
+            segment == where.segment and start <= where.offset < start + num
+            for segment, start, num in self.groups
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """A segment: bytes from its beginning to its end, of these given back, groups not dead."""
+
+    size: int = 0
+    num_punched: int = 0
+    num_groups: int = 0
+
+    def encode(self) -> bytes:
+        """The row's bytes; the file knows its size."""
+        return _USAGE.pack(self.num_punched, self.num_groups)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """The row that is in every batch: index and segments agree up to `segment`, `offset`.
 
-    `index_bytes` counts keys and values of all rows but this one.
+    `index_bytes` counts keys and values of the rows of windows and blocks (COUNTED).
+    `tick` is the last use of any window. `unscrubbed`: windows were forgotten, and the
+    index's files have to be written anew.
     """
 
     segment: int = NOWHERE
@@ -110,29 +121,40 @@ class State:
     num_windows: int = 0
     num_blocks: int = 0
     index_bytes: int = 0
+    tick: int = 0
     clean: bool = False
+    unscrubbed: bool = False
+
+    def moved(self, segment: int, offset: int) -> State:
+        """The state when index and segments agree up to there."""
+        following = max(self.next_segment, segment + 1)
+        return replace(self, segment=segment, offset=offset, next_segment=following)
 
     def encode(self) -> bytes:
         """The row's bytes."""
         return _STATE.pack(
             FORMAT_VERSION,
-            self.clean,
+            _CLEAN * self.clean | _UNSCRUBBED * self.unscrubbed,
             self.segment,
             self.offset,
             self.next_segment,
             self.num_windows,
             self.num_blocks,
             self.index_bytes,
+            self.tick,
         )
 
 
 def decode_state(value: bytes) -> State | None:
-    """The state, or None where the row cannot be one. Raises: StoreVersion."""
+    """The state, or None where the row is none of this version. Raises: StoreVersion."""
+    check_version(int.from_bytes(value[:2], "little"))
     if len(value) != _STATE.size:
         return None
-    version, clean, segment, offset, next_segment, windows, blocks, size = _STATE.unpack(value)
-    check_version(version)
-    return State(segment, offset, next_segment, windows, blocks, size, bool(clean))
+    version, flags, *numbers = _STATE.unpack(value)
+    if version != FORMAT_VERSION:
+        return None
+    state = State(*numbers)
+    return replace(state, clean=bool(flags & _CLEAN), unscrubbed=bool(flags & _UNSCRUBBED))
 
 
 def decode_location(value: bytes) -> Location | None:
@@ -144,16 +166,18 @@ def decode_window(value: bytes) -> WindowRow | None:
     """A window row, or None where the lengths do not fit. The encoding is not verified here."""
     if len(value) < _WINDOW.size:
         return None
-    segment, offset, num_runs, num_blocks, num_encoding, key = _WINDOW.unpack_from(value)
-    lengths_at = _WINDOW.size + _RUN.size * num_runs
+    num_groups, num_runs, num_blocks, num_encoding, key = _WINDOW.unpack_from(value)
+    runs_at = _WINDOW.size + _GROUP.size * num_groups
+    lengths_at = runs_at + _RUN.size * num_runs
     encoding_at = lengths_at + 4 * num_blocks
     if len(value) != encoding_at + num_encoding:
         return None
-    runs = tuple(map(Run._make, _RUN.iter_unpack(value[_WINDOW.size : lengths_at])))
+    groups = tuple(map(Span._make, _GROUP.iter_unpack(value[_WINDOW.size : runs_at])))
+    runs = tuple(map(Run._make, _RUN.iter_unpack(value[runs_at:lengths_at])))
     if sum(run.num for run in runs) != num_blocks:
         return None
     lengths = struct.unpack_from(f"<{num_blocks}I", value, lengths_at)
-    return WindowRow(segment, offset, PrefixKey(key), runs, lengths, value[encoding_at:])
+    return WindowRow(groups, PrefixKey(key), runs, lengths, value[encoding_at:])
 
 
 def runs_of(locations: Sequence[Location]) -> tuple[Run, ...]:
@@ -181,68 +205,25 @@ def spans_of(runs: Sequence[Run], lengths: Sequence[int]) -> list[Span]:
     return spans
 
 
-def block_key(block_id: BlockId) -> bytes:
-    """Key of a block row."""
-    return BLOCK + block_id
+def decode_usage(value: bytes, size: int) -> Usage | None:
+    """Of a segment whose file has `size` bytes; None where the row cannot be one."""
+    return Usage(size, *_USAGE.unpack(value)) if len(value) == _USAGE.size else None
 
 
-def window_key(window_id: WindowId) -> bytes:
-    """Key of a window row."""
-    return WINDOW + window_id
+def encode_number(number: int) -> bytes:
+    """8 bytes: a last use, a length."""
+    return _NUMBER.pack(number)
 
 
-def prefix_key_of(key: PrefixKey, window_id: WindowId) -> bytes:
-    """Key of a prefix row."""
-    return PREFIX + key + window_id
-
-
-def quarantine_key(block_id: BlockId) -> bytes:
-    """Key of a quarantine row."""
-    return QUARANTINE + block_id
-
-
-def use_key(segment: int) -> bytes:
-    """Key of a segment's row; ordered by number."""
-    return USE + _USE_KEY.pack(segment)
-
-
-def encode_use(tick: int) -> bytes:
-    """Value of a segment's row: a counter that grows with every use."""
-    return _USE.pack(tick)
-
-
-def decode_use(key: bytes, value: bytes) -> tuple[int, int] | None:
-    """(segment number, last use), or None where the row cannot be one."""
-    if len(key) != 1 + _USE_KEY.size or len(value) != _USE.size:
-        return None
-    return _USE_KEY.unpack(key[1:])[0], _USE.unpack(value)[0]
-
-
-def name_at_end(key: bytes) -> bytes:
-    """The 32-byte name that a block, window, prefix or quarantine key ends in."""
-    return key[-ID_BYTES:]
+def decode_number(value: bytes) -> int:
+    """The number; 0 where the row cannot be one."""
+    return int(_NUMBER.unpack(value)[0]) if len(value) == _NUMBER.size else 0
 
 
 def check_version(version: int) -> None:
     """Raises: StoreVersion for a version that this code does not know."""
-    if version != FORMAT_VERSION:
+    if version > FORMAT_VERSION:
         raise StoreVersion(
             f"the store has format version {version}, this gliad knows {FORMAT_VERSION}",
             hint="use the gliad that wrote it, or another --data-dir",
         )
-
-
-def check_format_file(file: Path) -> None:
-    """Make the file that says which version a store has, or read it.
-
-    Raises: StoreVersion, OSError.
-    """
-    try:
-        words = file.read_bytes()[:64].decode(errors="replace").split()
-    except FileNotFoundError:
-        file.touch(mode=0o600)
-        file.write_text(f"{_FORMAT_NAME} {FORMAT_VERSION}\n")
-        return
-    version = words[1] if len(words) == 2 and words[0] == _FORMAT_NAME else ""
-    if version.isdecimal():
-        check_version(int(version))

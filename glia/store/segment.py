@@ -1,49 +1,47 @@
-"""Segment files, from the outside: which are live, how long, when last used; reading them."""
+"""Segment files, from the outside: which are live, how much of them is; opening and erasing."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from glia.errors import StoreBroken
-from glia.store.group import (
-    ALIGN,
-    GROUP_HEAD_BYTES,
-    GROUP_MAGIC,
-    MAX_HEAD_BYTES,
-    SEGMENT_HEAD_BYTES,
-    Group,
-    check_segment_head,
-    head_length,
-    parse_head,
-)
+from glia.store.files import sync_directory
+from glia.store.holes import can_punch, fill, punch, whole_blocks
+from glia.store.schema import Span, Usage
 
 _SUFFIX = ".seg"
-MAX_PIECES = 1024  # IOV_MAX
-_SEARCH_BYTES = 1024 * 1024
 
 
 class Segments:
-    """Live segments: sizes in bytes and last uses. Any thread may read and touch."""
+    """Live segments. Any thread may ask and read; changes are made under the catalog's lock.
+
+    Attributes:
+        gives_back: whether the file system takes ranges of a file back. Where it does not,
+            dead ranges are filled with zeros, and count until the whole segment is dead.
+        block_bytes: of the file system: what is given back at once.
+    """
 
     def __init__(self, path: Path) -> None:
+        """Raises: OSError."""
         path.mkdir(mode=0o700, exist_ok=True)
         self.path = path
+        self.gives_back = can_punch(path)
+        self.block_bytes = os.statvfs(path).f_frsize
         self._lock = threading.Lock()
-        self._sizes: dict[int, int] = {}
-        self._uses: dict[int, int] = {}
-        self._changed: set[int] = set()
-        self._tick = 0
+        self._usages: dict[int, Usage] = {}
+        self._num_bytes = 0
 
     def file(self, number: int) -> Path:
         """Path of a segment."""
         return self.path / f"{number:08d}{_SUFFIX}"
 
     def on_disk(self) -> dict[int, int]:
-        """Numbers and sizes of the segment files there are, ascending."""
+        """Numbers and sizes of the segment files there are, ascending. Raises: OSError."""
         found = {}
         for entry in os.scandir(self.path):
             stem = entry.name.removesuffix(_SUFFIX)
@@ -51,59 +49,32 @@ class Segments:
                 found[int(stem)] = entry.stat(follow_symlinks=False).st_size
         return dict(sorted(found.items()))
 
-    def add(self, number: int, size: int, tick: int | None = None) -> None:
-        """Count a segment as live, used last at `tick` (None: now)."""
+    def put(self, number: int, usage: Usage | None) -> None:
+        """What a segment is from now on; None: not live, locations in it are misses."""
         with self._lock:
-            self._tick = max(self._tick + 1, tick or 0)
-            self._sizes[number] = size
-            self._uses[number] = self._tick if tick is None else tick
-            if tick is None:
-                self._changed.add(number)
+            old = self._usages.pop(number, Usage())
+            self._num_bytes -= old.size - old.num_punched
+            if usage is not None:
+                self._usages[number] = usage
+                self._num_bytes += usage.size - usage.num_punched
 
-    def forget(self, number: int) -> None:
-        """Not live any more: locations in it are misses from now on."""
-        with self._lock:
-            self._sizes.pop(number, None)
-            self._uses.pop(number, None)
-
-    def size(self, number: int) -> int:
-        """Bytes of a live segment, 0 for any other."""
-        return self._sizes.get(number, 0)
+    def usage(self, number: int) -> Usage | None:
+        """Of a live segment, None for any other."""
+        return self._usages.get(number)
 
     def is_live(self, number: int) -> bool:
         """Whether locations in it may be followed."""
-        return number in self._sizes
+        return number in self._usages
 
-    def touch(self, numbers: set[int]) -> None:
-        """These were used now."""
+    def numbers(self) -> list[int]:
+        """Live segments, ascending."""
         with self._lock:
-            for number in numbers & self._sizes.keys():
-                self._tick += 1
-                self._uses[number] = self._tick
-                self._changed.add(number)
-
-    def uses(self) -> dict[int, int]:
-        """Last use of each live segment."""
-        with self._lock:
-            return dict(self._uses)
-
-    @property
-    def tick(self) -> int:
-        """The last use of any segment."""
-        return self._tick
-
-    def take_changed(self) -> dict[int, int]:
-        """Last uses that nobody has taken yet: to be written down with the next batch."""
-        with self._lock:
-            changed = {number: self._uses[number] for number in self._changed & self._uses.keys()}
-            self._changed.clear()
-        return changed
+            return sorted(self._usages)
 
     @property
     def num_bytes(self) -> int:
-        """All live segments together."""
-        with self._lock:
-            return sum(self._sizes.values())
+        """All live segments together, without what was given back."""
+        return self._num_bytes
 
     @contextmanager
     def reading(self, number: int) -> Iterator[int | None]:
@@ -112,8 +83,54 @@ class Segments:
         Opened anew each time (10 us): so a segment can be unlinked under a reader.
         Raises: StoreBroken where it is there and cannot be opened (no descriptor left).
         """
+        with self._opened(number, os.O_RDONLY) as fd:
+            yield fd
+
+    @contextmanager
+    def changing(self, number: int) -> Iterator[int | None]:
+        """As reading, to write over what is there. Raises: StoreBroken."""
+        with self._opened(number, os.O_RDWR) as fd:
+            yield fd
+
+    def erase(self, span: Span) -> None:
+        """Give a range back, or fill it with zeros; of a file that is gone nothing is left.
+
+        Raises: StoreBroken, OSError.
+        """
+        with self.changing(span.segment) as fd:
+            if fd is None:
+                return
+            (punch if self.gives_back else fill)(fd, span.offset, span.num_bytes)
+        usage = self.usage(span.segment)
+        if usage is not None:
+            num = usage.num_punched + self.given_back(span)
+            self.put(span.segment, replace(usage, num_punched=num))
+
+    def sync(self, number: int) -> None:
+        """What was erased is durable. Raises: StoreBroken, OSError."""
+        with self.changing(number) as fd:
+            if fd is not None:
+                os.fsync(fd)
+
+    def given_back(self, span: Span) -> int:
+        """Bytes that erasing a range gives back to the file system."""
+        if not self.gives_back:
+            return 0
+        return whole_blocks(span.offset, span.num_bytes, self.block_bytes)
+
+    def unlink(self, number: int) -> None:
+        """Give the space back. Whoever is reading finishes."""
+        self.put(number, None)
+        self.file(number).unlink(missing_ok=True)
+
+    def sync_directory(self) -> None:
+        """Make creations and removals durable."""
+        sync_directory(self.path)
+
+    @contextmanager
+    def _opened(self, number: int, flags: int) -> Iterator[int | None]:
         try:
-            fd = os.open(self.file(number), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = os.open(self.file(number), flags | os.O_CLOEXEC | os.O_NOFOLLOW)
         except (FileNotFoundError, NotADirectoryError):
             yield None
             return
@@ -123,98 +140,3 @@ class Segments:
             yield fd
         finally:
             os.close(fd)
-
-    def unlink(self, number: int) -> None:
-        """Give the space back. Whoever is reading finishes."""
-        self.forget(number)
-        self.file(number).unlink(missing_ok=True)
-
-    def sync_directory(self) -> None:
-        """Make creations and removals durable."""
-        sync_directory(self.path)
-
-
-def sync_directory(path: Path) -> None:
-    """Make what was created, renamed or removed in a directory durable. Raises: OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def read_into(fd: int, buffers: Sequence[memoryview], offset: int) -> bool:
-    """Fill buffers from a file, one after the other; False where the file ends or fails before."""
-    left = list(buffers)
-    try:
-        while left:
-            num = os.preadv(fd, left[:MAX_PIECES], offset)
-            if not num:
-                return False
-            offset += num
-            done = 0
-            while done < len(left) and num >= left[done].nbytes:
-                num -= left[done].nbytes
-                done += 1
-            del left[:done]
-            if num:
-                left[0] = left[0][num:]
-    except OSError:
-        return False
-    return True
-
-
-def cut(file: Path, size: int) -> None:
-    """Shorten a file to `size` bytes if it is longer and the file system lets us."""
-    try:
-        if file.stat().st_size > size:
-            os.truncate(file, size)
-    except OSError:
-        return
-
-
-def read_groups(fd: int, offset: int, size: int) -> Iterator[tuple[int, Group]]:
-    """The groups of a segment from `offset` to `size`: (offset, head).
-
-    Where a head is damaged, goes on at the next one that is not.
-    Raises: StoreBroken where reading fails, StoreVersion.
-    """
-    check_segment_head(_pread(fd, SEGMENT_HEAD_BYTES, 0))
-    offset = max(offset, SEGMENT_HEAD_BYTES)
-    while offset < size:
-        group = _group_at(fd, offset)
-        if group is not None and offset + group.size <= size:
-            yield offset, group
-            offset += group.size
-        else:
-            offset = _next_magic(fd, offset + ALIGN, size)
-
-
-def _group_at(fd: int, offset: int) -> Group | None:
-    fixed = _pread(fd, 4096, offset)
-    length = head_length(fixed[:GROUP_HEAD_BYTES])
-    if length is None:
-        return None
-    if length > len(fixed):
-        fixed = _pread(fd, min(length, MAX_HEAD_BYTES), offset)
-    return parse_head(fixed)
-
-
-def _next_magic(fd: int, offset: int, size: int) -> int:
-    """The next aligned offset at which a group may begin; `size` where there is none."""
-    while offset < size:
-        data = _pread(fd, _SEARCH_BYTES, offset)
-        at = data.find(GROUP_MAGIC)
-        while at >= 0:
-            if at % ALIGN == 0:
-                return offset + at
-            at = data.find(GROUP_MAGIC, at + 1)
-        offset += _SEARCH_BYTES
-    return size
-
-
-def _pread(fd: int, num: int, offset: int) -> bytes:
-    try:
-        return os.pread(fd, num, offset)
-    except OSError as error:
-        raise StoreBroken(f"a segment cannot be read: {error.strerror}") from error

@@ -151,7 +151,7 @@ def test_forks_share_their_prefix(store: BlockStore) -> None:
 
 @pytest.mark.spec(5)
 def test_windows_of_another_class_share_equal_blocks(store: BlockStore) -> None:
-    windows = sealed(make_chain(3))
+    windows = sealed(make_chain(3, profile=WIDE))
     store.put(windows)
     before = store.stats().used_bytes
     others = [_in_class(window, "native:other") for window in windows]
@@ -159,7 +159,7 @@ def test_windows_of_another_class_share_equal_blocks(store: BlockStore) -> None:
     assert_holds(store, windows)
     assert_holds(store, others)
     assert store.stats().num_blocks == 6
-    assert store.stats().used_bytes - before < size_of(windows) + 3 * 1024
+    assert store.stats().used_bytes - before < size_of(windows) // 8
     assert set(store.find(windows[0].prefix_key)) == names([windows[0], others[0]])
 
 
@@ -379,6 +379,75 @@ def test_a_window_has_children_before_it_is_stored(store: BlockStore) -> None:
 
 def _there(store: BlockStore, windows: list[SealedWindow]) -> list[bool]:
     return [store.get(window.record.window_id) is not None for window in windows]
+
+
+@pytest.mark.spec(30)
+def test_leaves_go_before_roots(kind: str, tmp_path: Path) -> None:
+    """And a use of a window is one of those before it, also when the window is gone."""
+    store = Made(kind, tmp_path / "small", CAP).store
+    old = sealed(make_chain(3, profile=WIDE, seed=1))
+    new = [_alone(seed) for seed in range(20, 36)]
+    store.put(old)
+    for window in new[:4]:
+        store.put([window])
+    load(store, old[2:])
+    steps: list[int] = []
+    for window in new[4:]:
+        store.put([window])
+        there = _there(store, old)
+        assert there == sorted(there, reverse=True)
+        assert all(there) or not any(_there(store, new[:4]))
+        steps.append(sum(there))
+    assert (steps[0], steps[-1]) == (3, 0)
+    assert set(steps) & {1, 2}
+    store.close()
+
+
+@pytest.mark.spec(30)
+def test_a_fork_keeps_its_root_as_long_as_a_leaf_is_used(kind: str, tmp_path: Path) -> None:
+    store = Made(kind, tmp_path / "small", CAP).store
+    base = make_chain(2, profile=WIDE)
+    one = sealed(make_chain(1, profile=WIDE, seed=1, base=base))
+    other = sealed(make_chain(1, profile=WIDE, seed=2, base=base))
+    store.put(one)
+    store.put(other)
+    for seed in range(20, 40):
+        store.put([_alone(seed)])
+        store.touch([window.record.window_id for window in other])
+        assert _there(store, other) == [True] * 3
+        assert store.stats().used_bytes <= CAP
+    assert _there(store, one) == [True, True, False]
+    store.close()
+
+
+@pytest.mark.spec(30)
+def test_a_put_is_never_at_the_cost_of_what_it_continues(kind: str, tmp_path: Path) -> None:
+    store = Made(kind, tmp_path / "small", CAP).store
+    windows = sealed(make_chain(12, profile=WIDE))
+    store.put(windows[:6])
+    with pytest.raises(StoreFull) as caught:
+        store.put(windows[6:])
+    assert caught.value.hint
+    assert _there(store, windows) == [True] * 6 + [False] * 6
+    assert_holds(store, windows[:6])
+    store.close()
+
+
+@pytest.mark.spec(30)
+def test_blocks_outlive_the_window_they_came_with(kind: str, tmp_path: Path) -> None:
+    store = Made(kind, tmp_path / "small", CAP).store
+    first = _alone(0)
+    twin = _in_class(first, "native:twin")
+    store.put([first])
+    store.put([twin])
+    for seed in range(1, 30):
+        store.touch([twin.record.window_id])
+        store.put([_alone(seed)])
+        assert store.stats().used_bytes <= CAP
+    assert _there(store, [first, twin]) == [False, True]
+    assert_holds(store, [twin])
+    assert store.check().bad == 0
+    store.close()
 
 
 @pytest.mark.spec(30)

@@ -299,8 +299,7 @@ def test_what_l2_has_lost_is_written_again_when_it_is_sealed_again(tmp_path: Pat
             await memory.flush(chain.window_ids)
             await memory.evict()
             assert all(map(memory.records.get, chain.window_ids))
-            for number in store._catalog.segments.uses():
-                store._catalog.drop(number)
+            store.forget(chain.window_ids)
             await seal(memory, chain)
             await memory.flush(chain.window_ids)
             assert set(store.windows()) == set(chain.window_ids)

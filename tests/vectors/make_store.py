@@ -1,7 +1,9 @@
 """Writes store.json: `python -m tests.vectors.make_store`. Frozen: a diff is a new version.
 
 Three windows go down in two puts: two of a chain, then the first again in another
-numerics class, whose blocks are shared. Then the store is closed.
+numerics class, whose blocks are shared. Then the first is forgotten: its group is
+erased, and the blocks are written again as a second group of the third. Then the
+store is closed. Of segments what is not zero is given, by offset.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from tests.vectors import make
 FILE = Path(__file__).with_name("store.json")
 _WINDOWS = sealed(make_chain(2))
 _TWIN = replace(_WINDOWS[0].record, numerics_class="native:twin")
-WINDOWS = [*_WINDOWS, SealedWindow(_TWIN, _WINDOWS[0].prefix_key, _WINDOWS[0].particles)]
+FORGOTTEN = _WINDOWS[0]
+WINDOWS = [_WINDOWS[1], SealedWindow(_TWIN, _WINDOWS[0].prefix_key, _WINDOWS[0].particles)]
+_ALIGN = 4096
 
 
 def build() -> dict[str, Any]:
@@ -30,18 +34,35 @@ def build() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "store"
         store = DiskStore(path, 1 << 20)
-        store.put(WINDOWS[:2])
-        store.put(WINDOWS[2:])
+        store.put(_WINDOWS)
+        store.put(WINDOWS[1:])
+        store.forget([FORGOTTEN.record.window_id])
         store.close()
         rows = rows_of(path)
         (file,) = segment_files(path)
         return {
             "_comment": " ".join((__doc__ or "").split("\n\n")[1].split()),
             "format": (path / "format").read_text(),
-            "segments": {"1": file.read_bytes().hex()},
+            "segments": {"1": _without_zeros(file.read_bytes())},
             "rows": {key.hex(): value.hex() for key, value in rows.items()},
             "windows": [window.record.window_id.hex() for window in WINDOWS],
+            "forgotten": FORGOTTEN.record.window_id.hex(),
         }
+
+
+def _without_zeros(data: bytes) -> dict[str, Any]:
+    pieces = {at: data[at : at + _ALIGN].rstrip(b"\0") for at in range(0, len(data), _ALIGN)}
+    return {"size": len(data), **{str(at): piece.hex() for at, piece in pieces.items() if piece}}
+
+
+def with_zeros(segment: dict[str, Any]) -> bytes:
+    """A segment's bytes from the vector."""
+    data = bytearray(segment["size"])
+    for at, piece in segment.items():
+        if at != "size":
+            found = bytes.fromhex(piece)
+            data[int(at) : int(at) + len(found)] = found
+    return bytes(data)
 
 
 def rows_of(path: Path) -> dict[bytes, bytes]:

@@ -1,0 +1,33 @@
+"""From a window that was written to the rows that name it."""
+
+from __future__ import annotations
+
+from glia.store.draft import Draft
+from glia.store.keys import block_key, prefix_key_of, window_key
+from glia.store.order import enter
+from glia.store.plan import Named
+
+
+def name_window(draft: Draft, named: Named, tick: int, *, sure: bool = False) -> bool:
+    """Rows of a window and its new blocks, and its group counted with its segment.
+
+    Args:
+        tick: the use that storing is, for a window that was not stored.
+        sure: it is known that the new blocks have no rows yet.
+    Returns: whether the window was not stored before.
+    Raises: IndexDamaged.
+    """
+    put_block = draft.add if sure else draft.put
+    for block_id, where in named.fresh.items():
+        put_block(block_key(block_id), where.encode())
+    name, row = named.record.window_id, named.row
+    is_new = draft.get(window_key(name)) is None
+    if is_new:
+        draft.add(window_key(name), row.encode())
+        draft.add(prefix_key_of(row.prefix_key, name), b"")
+        enter(draft, name, named.record.prev, tick)
+    else:
+        draft.put(window_key(name), row.encode())
+    segment, offset, num = row.groups[-1]
+    draft.grow(segment, offset + num)
+    return is_new

@@ -1,0 +1,156 @@
+"""Windows on their way out: which rows go, which bytes die, and which have to move first.
+
+A window's groups die with it. Blocks in them that another window names (one of the same
+tokens: it lies under the same prefix key) are written again, as a group of that one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+from glia.errors import IntegrityError
+from glia.graph.ids import BlockId, WindowId
+from glia.graph.window import WindowRecord, parse_window
+from glia.store.base import Buffer
+from glia.store.catalog import Catalog
+from glia.store.keys import (
+    PREFIX,
+    block_key,
+    name_at_end,
+    prefix_key_of,
+    quarantine_key,
+    window_key,
+)
+from glia.store.naming import name_window
+from glia.store.order import Leaf, leave
+from glia.store.plan import Cursor, Plan, place
+from glia.store.reading import read_one
+from glia.store.schema import Location, Span, WindowRow, decode_location, decode_window
+
+
+class Removal:
+    """A draft that removes windows. Nothing is done before a writer carries it out.
+
+    Attributes:
+        draft: the rows as they will be.
+        plan: groups that have to be on disk before the draft is applied.
+        dead: ranges to be erased once it is.
+        healed: quarantined blocks whose bad bytes are among them.
+        num_windows: how many go.
+    """
+
+    def __init__(self, catalog: Catalog, end: Cursor, segment_bytes: int) -> None:
+        """Args: end: where the next group goes."""
+        self._catalog = catalog
+        self._segment_bytes = segment_bytes
+        self._given_back: Counter[int] = Counter()  # by segment
+        self._moved: dict[BlockId, Buffer] = {}
+        self.draft = catalog.draft()
+        self.plan = Plan(end)
+        self.dead: list[Span] = []
+        self.healed: list[BlockId] = []
+        self.num_windows = 0
+
+    def take(self, window_id: WindowId) -> Leaf | None:
+        """Remove a window; the one before it, if that makes it a leaf.
+
+        Raises: IndexDamaged, StoreBroken.
+        """
+        stored = self._stored(window_id)
+        if stored is None:
+            return None
+        record, row = stored
+        self.num_windows += 1
+        self.draft.remove(window_key(window_id))
+        self.draft.remove(prefix_key_of(row.prefix_key, window_id))
+        self._take_blocks(record, row)
+        for group in row.groups:
+            self.draft.shrink(group.segment)
+            self._given_back[group.segment] += self._catalog.segments.given_back(group)
+        self.dead += row.groups
+        return leave(self.draft, window_id, record.prev)
+
+    @property
+    def gone(self) -> set[int]:
+        """Segments without a living group."""
+        usages = self.draft.usages.items()
+        return {number for number, usage in usages if usage is None or not usage.num_groups}
+
+    @property
+    def freed_bytes(self) -> int:
+        """What carrying this out makes room for, at least."""
+        gone = self.gone
+        usages = (self._catalog.segments.usage(number) for number in gone)
+        freed = sum(usage.size - usage.num_punched for usage in usages if usage is not None)
+        freed += sum(num for number, num in self._given_back.items() if number not in gone)
+        return freed - self.draft.num_bytes - self.plan.num_segment_bytes
+
+    def _stored(self, window_id: WindowId) -> tuple[WindowRecord, WindowRow] | None:
+        value = self.draft.get(window_key(window_id))
+        row = decode_window(value) if value is not None else None
+        try:
+            return (parse_window(row.encoding), row) if row is not None else None
+        except IntegrityError:
+            return None  # whoever reads it finds out
+
+    def _take_blocks(self, record: WindowRecord, row: WindowRow) -> None:
+        namers = self._other_namers(record, row)
+        moving: defaultdict[WindowId, dict[BlockId, Location]] = defaultdict(dict)
+        block_ids = list(dict.fromkeys(record.blocks))
+        values = self.draft.get_many([block_key(block_id) for block_id in block_ids])
+        for block_id, value in zip(block_ids, values, strict=True):
+            where = decode_location(value) if value is not None else None
+            if value is None or where is None:
+                continue
+            if block_id not in namers:
+                self.draft.drop(block_key(block_id), value)
+            elif row.holds(where):
+                moving[namers[block_id]][block_id] = where
+        for name, places in moving.items():
+            self._move(name, places)
+        for block_id in self._catalog.bad.keys() & set(block_ids):
+            if row.holds(self._catalog.bad[block_id]):
+                self.draft.remove(quarantine_key(block_id))
+                self.healed.append(block_id)
+
+    def _other_namers(self, record: WindowRecord, row: WindowRow) -> dict[BlockId, WindowId]:
+        """Of the blocks those that a window which stays names, and one that does."""
+        namers: dict[BlockId, WindowId] = {}
+        for key in self.draft.keys(PREFIX + row.prefix_key):
+            other = self._stored(WindowId(name_at_end(key)))
+            if other is not None:
+                shared = set(record.blocks).intersection(other[0].blocks)
+                namers |= dict.fromkeys(shared, WindowId(name_at_end(key)))
+        return namers
+
+    def _move(self, window_id: WindowId, places: Mapping[BlockId, Location]) -> None:
+        """Write blocks out of a dying group again, as a group of a window that stays."""
+        stored = self._stored(window_id)
+        if stored is None:
+            return
+        record, row = stored
+        for block_id, where in places.items():
+            if not self._is_read(block_id, where):
+                self.draft.remove(block_key(block_id))
+        values = self.draft.get_many([block_key(block_id) for block_id in record.blocks])
+        found = [decode_location(value) if value is not None else None for value in values]
+        moved = {
+            ordinal: self._moved[block_id]
+            for ordinal, block_id in enumerate(record.blocks)
+            if block_id in places and block_id in self._moved
+        }
+        if moved:
+            named = place(
+                self.plan, record, row.prefix_key, row.groups, found, moved, self._segment_bytes
+            )
+            name_window(self.draft, named, 0)
+
+    def _is_read(self, block_id: BlockId, where: Location) -> bool:
+        """Whether a block that is to move is in memory, as named."""
+        if block_id not in self._moved:
+            data = bytearray(where.length)
+            if not read_one(self._catalog.segments, block_id, where, memoryview(data)):
+                return False
+            self._moved[block_id] = data
+        return True

@@ -1,0 +1,120 @@
+"""Taking windows away: to make room, because they are to be forgotten, or lost their bytes.
+
+Rows first, durably, then the bytes: a crash between leaves no row that lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from glia.errors import StoreBroken, StoreFull
+from glia.graph.ids import WindowId
+from glia.store.base import Forgotten
+from glia.store.catalog import Catalog
+from glia.store.evict import take_oldest
+from glia.store.keys import WINDOW, name_at_end
+from glia.store.removal import Removal
+from glia.store.schema import decode_window
+from glia.store.tail import Tail
+
+_ROOM_BYTES = 64 * 1024 * 1024  # evicted at once beyond what is needed: one sync for many puts
+_ROOMS_PER_CAP = 16  # but of a small store not more than this part
+MAX_AT_ONCE = 2048  # windows whose rows are held in memory
+
+
+class Remover:
+    """Removes windows with all they have. Every method is called under the catalog's lock.
+
+    Attributes:
+        spared: windows that are never evicted.
+    """
+
+    def __init__(self, catalog: Catalog, tail: Tail, cap_bytes: int) -> None:
+        self._catalog = catalog
+        self._tail = tail
+        self._cap = cap_bytes
+        self.spared: frozenset[WindowId] = frozenset()
+        self.num_evicted = 0
+
+    def make_room(self, num_bytes: int, keep: Collection[WindowId] = ()) -> None:
+        """Evict until `num_bytes` more fit, and some room beyond.
+
+        Raises: StoreFull where without these and those spared nothing is left to evict:
+            what the last step would have evicted stays.
+        """
+        if self._catalog.num_bytes + num_bytes <= self._cap:
+            return
+        self._catalog.write_uses()
+        room = min(_ROOM_BYTES, self._cap // _ROOMS_PER_CAP)
+        while (missing := self._catalog.num_bytes + num_bytes - self._cap) > 0:
+            self._evict(min(missing, _ROOM_BYTES), min(missing, _ROOM_BYTES) + room, keep)
+
+    def forget(self, window_ids: Sequence[WindowId]) -> Forgotten:
+        """Remove windows for ever.
+
+        The index's files have still to be written anew: the state says so.
+        Raises: StoreBroken, StoreFull, IndexDamaged.
+        """
+        removal = self._take(window_ids)
+        freed = self._carry_out(removal, unscrubbed=True)
+        if not self._catalog.dead.is_empty:
+            raise StoreBroken("what was forgotten cannot be erased from its segments")
+        for number in {span.segment for span in removal.dead}:
+            self._catalog.segments.sync(number)
+        return Forgotten(removal.num_windows, freed)
+
+    def lose(self, numbers: Collection[int]) -> None:
+        """Segments whose files are gone: nothing may name them any more.
+
+        Raises: StoreBroken, StoreFull, IndexDamaged.
+        """
+        lost = (
+            WindowId(name_at_end(key))
+            for key, value in self._catalog.index.each(WINDOW)
+            if (row := decode_window(value)) is not None
+            and any(group.segment in numbers for group in row.groups)
+        )
+        while names := list(islice(lost, MAX_AT_ONCE)):
+            self._carry_out(self._take(names))
+        draft = self._catalog.draft()
+        draft.usages |= dict.fromkeys(numbers)
+        self._catalog.apply(draft)
+
+    def _take(self, window_ids: Iterable[WindowId]) -> Removal:
+        removal = Removal(self._catalog, self._tail.end, self._tail.segment_bytes)
+        for name in window_ids:
+            removal.take(name)
+        return removal
+
+    def _evict(self, needed_bytes: int, wanted_bytes: int, keep: Collection[WindowId]) -> None:
+        removal = self._take(())
+        kept = self.spared.union(keep)
+        take_oldest(removal, self._catalog.index, kept, wanted_bytes, MAX_AT_ONCE)
+        if removal.freed_bytes < needed_bytes and removal.num_windows < MAX_AT_ONCE:
+            left = self._catalog.num_bytes - removal.freed_bytes
+            raise StoreFull(
+                f"nothing may be evicted: {left} bytes are spared, or continued by what is put",
+                hint="forget conversations, or raise [l2] size in glia.toml",
+            )
+        self._carry_out(removal)
+        self.num_evicted += removal.num_windows
+
+    def _carry_out(self, removal: Removal, *, unscrubbed: bool = False) -> int:
+        """Bytes given back. Raises: StoreBroken, StoreFull, IndexDamaged."""
+        catalog, draft = self._catalog, removal.draft
+        before, gone = catalog.num_bytes, removal.gone
+        draft.usages |= dict.fromkeys(gone)
+        with self._tail.appended(removal.plan):
+            dead = catalog.dead.mark(draft, removal.dead)
+            state = replace(catalog.state, unscrubbed=unscrubbed or catalog.state.unscrubbed)
+            catalog.apply(draft, state.moved(*removal.plan.end) if removal.plan.groups else state)
+        for block_id in removal.healed:
+            catalog.bad.pop(block_id, None)
+        self._tail.leave(gone)
+        for number in gone:
+            catalog.segments.unlink(number)
+        catalog.dead.add(dead)
+        catalog.dead.erase()
+        return before - catalog.num_bytes
