@@ -60,7 +60,9 @@ class Worker:
         self._runs: dict[int, Sequence] = {}
         self._ids: dict[Sequence, int] = {}
         self._told = (0, 0)
-        client.send_event(m.Ready(booted.attach_id, booted.engine.l0().cap_bytes, booted.warnings))
+        cap_bytes = booted.engine.l0().cap_bytes
+        ready = m.Ready(booted.attach_id, cap_bytes, booted.warnings, _resident_bytes())
+        client.send_event(ready)
 
     def serve(self) -> None:
         """For ever. Raises: NotRunning when gliad goes away."""
@@ -140,6 +142,13 @@ class Worker:
         )
         self._told = (self._engine.num_running, self._engine.num_waiting)
         self._client.send_event(m.EngineStats(self._attach_id, tier, *self._told))
+
+
+def _resident_bytes() -> int:
+    """Memory of this process without what it shares with gliad (RssAnon and RssFile)."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    fields = dict(line.split(":", 1) for line in lines)
+    return sum(int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "RssFile"))
 
 
 def _generated(run_id: int, answer: Answer) -> m.Generated:
