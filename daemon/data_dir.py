@@ -71,6 +71,9 @@ def check_version(paths: Paths) -> None:
 class DataDirLock:
     """Held while a node runs; the file carries its pid.
 
+    Attributes:
+        predecessor: pid of a node that had it and did not end by itself; "" where none did.
+
     Raises (on construction): AlreadyRunning.
     """
 
@@ -79,6 +82,7 @@ class DataDirLock:
         for _ in range(_LOCK_TRIES):
             self._fd = self._open()
             if self._try_lock():
+                self.predecessor = os.pread(self._fd, 20, 0).decode(errors="replace").strip()
                 os.ftruncate(self._fd, 0)
                 os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
                 return

@@ -97,6 +97,11 @@ def _prepared(
         if door is not None:
             stack.callback(door.close)
         _log.info("gliad %s starts at %s", gliad_version(), paths.data_dir)
+        if lock.predecessor:
+            _log.warning(
+                "the gliad before (pid %s) did not end by itself: its lock and socket are taken over",
+                lock.predecessor,
+            )
         yield Memory(arena, store, config.l1.hot_steps), conversations, listener, door
         _log.info("gliad ends")
 

@@ -97,8 +97,15 @@ def test_after_kill_9_it_starts_again(place: Place) -> None:
     os.kill(pid, signal.SIGKILL)
     until_gone(pid)
     assert place("status")[0] == 2
+    for left in ("gliad.sock", "gliad.lock", "gliad.stderr"):
+        assert (place.data_dir / left).exists(), left
     assert place("start")[0] == 0
     assert place.status()["pid"] != pid
+    log = (place.data_dir / "gliad.log").read_text()
+    assert f"the gliad before (pid {pid}) did not end by itself" in log
+    assert place("stop")[0] == 0
+    assert place("start")[0] == 0
+    assert (place.data_dir / "gliad.log").read_text().count("did not end by itself") == 1
 
 
 def test_in_the_foreground_it_logs_to_stderr_and_ends_on_a_signal(place: Place) -> None:
