@@ -42,12 +42,7 @@ def _sentence(reason: ReasonValue, tokens: Sequence[int], tokenizer: Tokenizer |
     at = f"from token {reason.position:,} on"
     match reason.kind:
         case "differs":
-            before = _context(tokens, reason.position, tokenizer)
-            return (
-                f"token {reason.position:,} differs from {_where(reason)}: "
-                f"there {_shown(reason.found, tokenizer)}, here {_shown(reason.given, tokenizer)}"
-                f"{f', after {before}' if before else ''}"
-            )
+            return _difference(reason, tokens, tokenizer)
         case "model":
             return f"{at} it is known for another model only (model_id {reason.detail[:12]})"
         case "profile":
@@ -64,6 +59,17 @@ def _sentence(reason: ReasonValue, tokens: Sequence[int], tokenizer: Tokenizer |
             return f"{at} it is computed in any case: a prompt's last token always is"
         case _:
             return f"{at}: {reason.kind} {reason.detail}".rstrip()
+
+
+def _difference(reason: ReasonValue, tokens: Sequence[int], tokenizer: Tokenizer | None) -> str:
+    before = _context(tokens, reason.position, tokenizer)
+    after = f", after {before}" if before else ""
+    here = _shown(reason.given, tokenizer)
+    if reason.found == _END:
+        return f"{_where(reason)} ends before token {reason.position:,}, here {here}{after}"
+    there = _shown(reason.found, tokenizer)
+    where = f"token {reason.position:,} differs from {_where(reason)}"
+    return f"{where}: there {there}, here {here}{after}"
 
 
 def _where(reason: ReasonValue) -> str:

@@ -59,3 +59,6 @@ def test_a_prompt_that_ends_where_another_goes_on() -> None:
     reason = ReasonValue("differs", 2, "", 7, -1)
     _, line = explanation_lines(m.ExplainReply(1, 0, [reason]), [1, 2], None)
     assert line.endswith("differs from what is known here: there token id 7, here it ends")
+    reason = ReasonValue("differs", 2, "story", -1, 7)
+    _, line = explanation_lines(m.ExplainReply(1, 0, [reason]), [1, 2, 7], None)
+    assert line == "  conversation story ends before token 2, here token id 7"
