@@ -13,6 +13,7 @@ from daemon.forget_calls import ForgetCall
 from daemon.forget_calls import answer as forget_answer
 from daemon.link import Deliver
 from daemon.parts import Parts
+from daemon.settings import as_text
 from glia.errors import BadRequest
 from glia.graph.ids import WindowId
 from glia.graph.window import WindowRecord
@@ -80,6 +81,7 @@ async def _status(parts: Parts, call: Status) -> StatusReply:
         engines=parts.engines.values(),
         counters={**parts.counters, **({"http_restarts": door.num_restarts} if door else {})},
         http=door.address if door else None,
+        settings=as_text(parts.config),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from daemon import show
 from daemon.paths import default_data_dir
-from daemon.verbs import chat, conversations, forget, models, node, ps, recall, run, store
+from daemon.verbs import chat, config, conversations, forget, models, node, ps, recall, run, store
 from daemon.verbs.arguments import absolute, nameable
 from glia.errors import BadRequest, GliaError
 
@@ -101,6 +101,6 @@ def _parser() -> argparse.ArgumentParser:
         help="where the node lives (default: $GLIA_DATA_DIR, else ~/.local/share/glia)",
     )
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    for group in (node, models, run, chat, conversations, forget, recall, ps, store):
+    for group in (node, config, models, run, chat, conversations, forget, recall, ps, store):
         group.add_verbs(verbs, common)
     return parser

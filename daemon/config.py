@@ -123,8 +123,8 @@ def load_config(data_dir: Path, file: Path | None, environ: Mapping[str, str]) -
         file: what --config named; None looks for glia.toml in the data dir.
     Raises: ConfigError naming file, line and key.
     """
-    root = _root(data_dir, file)
-    sections = {name: _section(root, name) for name in _SECTIONS}
+    root = read_root(data_dir, file)
+    sections = {name: _section(root, name) for name in SECTIONS}
     return Config(data_dir=data_dir, models_dir=_models_dir(root, file, environ), **sections)
 
 
@@ -187,8 +187,8 @@ def _loopback() -> Reader:
 _UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?(B|KiB|MiB|GiB|TiB)")
 
-# section: its values' class, and per key the field it sets and what it may be
-_SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
+# a section: its values' class, and per key the field it sets and what it may be
+SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
     "l0": (L0Config, {"size": ("size_bytes", _size(MIB))}),
     "l1": (
         L1Config,
@@ -254,7 +254,8 @@ _SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
 }
 
 
-def _root(data_dir: Path, file: Path | None) -> Table:
+def read_root(data_dir: Path, file: Path | None) -> Table:
+    """The file that settings are read from; empty where there is none. Raises: ConfigError."""
     path = file or data_dir / CONFIG_NAME
     try:
         with open(path, "rb") as opened:
@@ -265,11 +266,11 @@ def _root(data_dir: Path, file: Path | None) -> Table:
         text = b""
     except OSError as error:
         raise ConfigError(error.strerror or str(error), file=str(path)) from error
-    return read_toml(text, str(path), ConfigError, ("models_dir", *_SECTIONS))
+    return read_toml(text, str(path), ConfigError, ("models_dir", *SECTIONS))
 
 
 def _section(root: Table, name: str) -> Any:
-    cls, keys = _SECTIONS[name]
+    cls, keys = SECTIONS[name]
     table = root.table(name, keys)
     defaults = {f.name: f.default for f in fields(cls)}
     return cls(**{attr: read(table, key, defaults[attr]) for key, (attr, read) in keys.items()})

@@ -99,7 +99,7 @@ def _prepared(
         _log.info("gliad %s starts at %s", gliad_version(), paths.data_dir)
         if lock.predecessor:
             _log.warning(
-                "the gliad before (pid %s) did not end by itself: its lock and socket are taken over",
+                "the gliad before (pid %s) did not end by itself: its lock and socket are mine now",
                 lock.predecessor,
             )
         yield Memory(arena, store, config.l1.hot_steps), conversations, listener, door

@@ -53,6 +53,8 @@ class World:
         self.runs: list[values.RunValue] = []
         self.num_matched = 0
         self.reasons: list[values.ReasonValue] = []
+        self.engines = [values.EngineValue("tiny", "float32", "failed", error="it broke")]
+        self.settings: dict[str, str] = {}
 
     def answer(self, call: m.Call) -> Iterable[Struct]:
         if self.raises:
@@ -92,9 +94,13 @@ class World:
                 yield m.EvictReply(call.id, 5 * 2**20, 7)
             case m.Status():
                 tier = values.TierValue(used_bytes=2**30, cap_bytes=2**31, hits=1234)
-                engine = values.EngineValue("tiny", "float32", "failed", error="it broke")
-                tiers = {"l0": tier, "l1": tier, "l2": tier}
-                yield m.StatusReply(call.id, "0.1.0", 7, "s", "d", 61.5, tiers, [engine], {"n": 1})
+                yield m.StatusReply(
+                    call.id, "0.1.0", 7, "s", "d", 61.5, {"l0": tier, "l1": tier, "l2": tier},
+                    self.engines, {"n": 1}, None, self.settings,
+                )  # fmt: skip
+            case m.Gc():
+                yield m.Progress(call.id, "forgetting", 1, 2)
+                yield m.GcReply(call.id, 2, 30 if call.unreferenced else 3, 5 * 2**20)
 
     def generated(self, call: m.Generate) -> m.Generated:
         cached = sum((self.cached.l0, self.cached.l1, self.cached.l2, self.cached.peers))

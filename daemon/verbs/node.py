@@ -7,17 +7,20 @@ import importlib.metadata
 import os
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from daemon import launch, show
 from daemon.config import load_config
 from daemon.verbs.arguments import absolute, seconds
 from glia.client import Client
-from glia.errors import NotRunning
+from glia.errors import EngineFailed, NotRunning
 from glia.local.address import socket_path
 from glia.local.messages import StatusReply
 
 _POLL_S = 0.05
+_FAILED = "gliad runs without it; gliad models shows where it is, and gliad.log says more"
 _STATUS_FIELDS = tuple(name for name in StatusReply.__struct_fields__ if name != "id")
 
 
@@ -25,6 +28,9 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     """Declare this module's verbs."""
     start = verbs.add_parser("start", parents=[common], help="start gliad in the background")
     start.add_argument("--config", type=absolute, metavar="F", help="instead of DIR/glia.toml")
+    start.add_argument(
+        "--wait-models", action="store_true", help="return when [engine] preload is loaded"
+    )
     start.add_argument("--foreground", action="store_true", help="stay, and log to stderr too")
     start.add_argument(
         "--timeout",
@@ -57,7 +63,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 def _start(args: argparse.Namespace) -> int:
     socket_path(args.data_dir)
-    load_config(args.data_dir, args.config, os.environ)  # a mistake in it is told here
+    config = load_config(args.data_dir, args.config, os.environ)  # a mistake is told here
     if args.foreground:
         launch.become(args.data_dir, args.config)
     pid = launch.start(args.data_dir, args.config, args.timeout)
@@ -65,7 +71,27 @@ def _start(args: argparse.Namespace) -> int:
         http = client.status().http
     where = f"socket {socket_path(args.data_dir)}{f', {http}' if http else ''}"
     show.note(f"gliad is running: pid {pid}, {where}")
+    if args.wait_models:
+        _until_loaded(args.data_dir, config.engine.preload)
     return 0
+
+
+def _until_loaded(data_dir: Path, models: Sequence[str]) -> None:
+    """Return when these models can be asked. Raises: EngineFailed, when no other is loading."""
+    progress = show.ProgressLine()
+    with Client.connect(data_dir) as client:
+        while True:
+            engines = [engine for engine in client.status().engines if engine.model in models]
+            loading = [engine for engine in engines if engine.state == "starting"]
+            if not loading:
+                break
+            first = loading[0]
+            progress(f"{first.model}: {first.loading or 'starting'}", first.done, first.total)
+            time.sleep(_POLL_S)
+    progress.clear()
+    for engine in engines:
+        if engine.error:
+            raise EngineFailed(f"{engine.model} was not loaded: {engine.error}", hint=_FAILED)
 
 
 def _stop(args: argparse.Namespace) -> int:
@@ -117,13 +143,15 @@ def _show_status(status: StatusReply) -> None:
     )
     show.line("")
     show.table(
-        ("ENGINE", "DTYPE", "STATE", "PID", "RUNNING", "WAITING", "RESTARTS"),
+        ("ENGINE", "DTYPE", "STATE", "PID", "MEMORY", "IDLE", "RUNNING", "WAITING", "RESTARTS"),
         [
             (
                 e.model,
                 e.dtype,
                 e.state,
                 str(e.pid or "none"),
+                show.size(e.memory_bytes),
+                show.span(e.idle_s),
                 *(str(n) for n in (e.num_running, e.num_waiting, e.num_restarts)),
             )
             for e in status.engines
@@ -132,6 +160,9 @@ def _show_status(status: StatusReply) -> None:
     for engine in status.engines:
         if engine.error:
             show.line(f"{engine.model}: {engine.error}")
+        elif engine.loading:
+            share = f" {100 * engine.done // engine.total}%" if engine.total else ""
+            show.line(f"{engine.model}: {engine.loading}{share}")
 
 
 def version_line() -> str:

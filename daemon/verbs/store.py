@@ -1,4 +1,4 @@
-"""chain, check, evict: what is stored, whether it is sound, and giving memory back."""
+"""chain, check, evict, gc: what is stored, whether it is sound, giving memory and disk back."""
 
 from __future__ import annotations
 
@@ -31,6 +31,19 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     evict.add_argument("--tier", choices=("l0", "l1"), required=True)
     evict.add_argument("--json", action="store_true")
     evict.set_defaults(verb=_evict)
+
+    gc = verbs.add_parser(
+        "gc",
+        parents=[common],
+        help="forget what has expired, drop what no prompt can reach, compact",
+        description="Anonymous conversations past their time are forgotten, windows behind a "
+        "hole in their chain are dropped, and the index is compacted.",
+    )
+    gc.add_argument(
+        "--unreferenced", action="store_true", help="also drop what no conversation uses"
+    )
+    gc.add_argument("--json", action="store_true")
+    gc.set_defaults(verb=_gc)
 
 
 def _chain(args: argparse.Namespace) -> int:
@@ -113,4 +126,25 @@ def _evict(args: argparse.Namespace) -> int:
     else:
         freed_size = show.size(reply.freed_bytes)
         show.line(f"{args.tier}: {freed_size} in {reply.freed_windows:,} windows given back")
+    return 0
+
+
+def _gc(args: argparse.Namespace) -> int:
+    progress = show.ProgressLine()
+    with Client.connect(args.data_dir) as client:
+        reply = client.gc(unreferenced=args.unreferenced, on_progress=progress)
+    progress.clear()
+    if args.json:
+        show.as_json(
+            {
+                "conversations": reply.num_conversations,
+                "windows": reply.num_windows,
+                "freed_bytes": reply.freed_bytes,
+            }
+        )
+    else:
+        show.line(
+            f"{reply.num_conversations:,} conversations forgotten, {reply.num_windows:,} windows "
+            f"dropped, {show.size(reply.freed_bytes)} given back"
+        )
     return 0

@@ -111,6 +111,7 @@ class StatusReply(Reply, frozen=True):
     engines: list[EngineValue]
     counters: dict[str, int]
     http: str | None = None  # where the HTTP door is, http://HOST:PORT
+    settings: dict[str, str] = {}  # those it was started with, as they stand in glia.toml
 
 
 class Models(Call, frozen=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -123,3 +125,39 @@ def test_what_can_never_fit_is_refused(tmp_path: Path, model_dir: Path) -> None:
         value = engine_of(client)
         assert value is not None
         assert value.state == "failed"
+
+
+def test_preloaded_models_are_there_and_one_that_fails_is_told(
+    tmp_path: Path, model_dir: Path
+) -> None:
+    data_dir, models = tmp_path / "node", tmp_path / "models"
+    models.mkdir()
+    (models / "tiny.model").write_text(f'source = "{model_dir}"\ndtype = "float32"\n')
+    config = tmp_path / "c.toml"
+    config.write_text(
+        f'models_dir = "{models}"\n[engine]\nnum_threads = 1\npreload = ["tiny", "nobody"]\n'
+        '[l0]\nsize = "4MiB"\n[l1]\nsize = "8MiB"\nprefault_size = "0B"\n'
+    )
+    try:
+        started = command(data_dir, "start", "--config", str(config), "--wait-models")
+        assert started.returncode == 8, started.stderr
+        assert "gliad is running" in started.stderr
+        assert "nobody was not loaded: no model is called 'nobody' here" in started.stderr
+        with Client.connect(data_dir) as client:
+            states = {value.model: value.state for value in client.status().engines}
+            assert states == {"tiny": "ready", "nobody": "failed"}
+            assert len(run(client, prompt(20, 7)).tokens) == 8
+        listed = command(data_dir, "config", "--config", str(config))
+        assert listed.stderr == ""
+        config.write_text(config.read_text() + "[log]\nnum_files = 2\n")
+        listed = command(data_dir, "config", "--config", str(config))
+        assert "the running gliad has another: log.num_files = 5" in listed.stderr
+    finally:
+        command(data_dir, "stop")
+
+
+def command(data_dir: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "daemon", *words, "--data-dir", str(data_dir)],
+        capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL,
+    )  # fmt: skip

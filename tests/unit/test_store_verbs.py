@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from daemon.cli import main
+from glia.local import values
 from glia.model.tokenizer import Tokenizer
 from tests.cli_parts import TIP, World, say, window
 from tests.fake_gliad import FakeGliad
@@ -66,6 +67,27 @@ def test_evict(gliad: FakeGliad, capfd: Any) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["evict", "--tier", "l2"])
     assert caught.value.code == 2
+
+
+def test_gc_says_what_it_freed(gliad: FakeGliad, capfd: Any) -> None:
+    said = say(capfd, "gc")
+    assert said.out == "2 conversations forgotten, 3 windows dropped, 5.0 MiB given back\n"
+    said = say(capfd, "gc", "--unreferenced", "--json")
+    assert said.json == {"conversations": 2, "windows": 30, "freed_bytes": 5 * 2**20}
+
+
+def test_status_shows_what_engines_do(gliad: FakeGliad, world: World, capfd: Any) -> None:
+    world.engines = [
+        values.EngineValue("a", "float32", "starting", 9, loading="hashing", done=3, total=7),
+        values.EngineValue("b", "float32", "starting", loading="waiting for memory"),
+        values.EngineValue("c", "bfloat16", "ready", 10, memory_bytes=3 * 2**30, idle_s=90.0),
+    ]  # fmt: skip
+    out = say(capfd, "status").out
+    assert "a: hashing 42%\n" in out
+    assert "b: waiting for memory\n" in out
+    assert ["c", "bfloat16", "ready", "10", "3.0", "GiB", "1", "min", "0", "0", "0"] in [
+        line.split() for line in out.splitlines()
+    ]
 
 
 def test_status(gliad: FakeGliad, capfd: Any) -> None:
