@@ -11,7 +11,20 @@ from typing import Any, NoReturn
 
 from daemon import show
 from daemon.paths import default_data_dir
-from daemon.verbs import chat, config, conversations, forget, models, node, ps, recall, run, store
+from daemon.verbs import (
+    chat,
+    completion,
+    config,
+    conversations,
+    forget,
+    models,
+    node,
+    ps,
+    recall,
+    run,
+    store,
+    unit,
+)
 from daemon.verbs.arguments import absolute, nameable
 from glia.errors import BadRequest, GliaError
 
@@ -101,6 +114,8 @@ def _parser() -> argparse.ArgumentParser:
         help="where the node lives (default: $GLIA_DATA_DIR, else ~/.local/share/glia)",
     )
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    for group in (node, config, models, run, chat, conversations, forget, recall, ps, store):
+    groups = (node, config, unit, models, run, chat, conversations, forget, recall, ps, store)
+    for group in groups:
         group.add_verbs(verbs, common)
+    completion.add_verbs(verbs, common, parser)
     return parser

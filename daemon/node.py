@@ -30,6 +30,7 @@ from daemon.logs import close_log, open_log
 from daemon.machine import memory_bytes
 from daemon.memory import Memory
 from daemon.models_registry import ModelsRegistry
+from daemon.notify import READY, STOPPING, Notifier
 from daemon.parts import Parts
 from daemon.paths import Paths
 from daemon.runs import Runs
@@ -119,6 +120,7 @@ async def run_node(
     counters: Counter[str] = Counter(
         conversations_cut=conversations.num_cut, conversations_bad=conversations.num_bad
     )
+    notifier = Notifier()
     async with trio.open_nursery() as background:
         background.start_soon(memory.writer.run)
         background.start_soon(_prefault, memory, config.l1.prefault_bytes)
@@ -147,8 +149,10 @@ async def run_node(
             serving.start_soon(Server(parts).run, listener)
             if door is not None:
                 serving.start_soon(door.run)
-            serving.start_soon(_stop_on_signal, parts.stopping)
+            await serving.start(_stop_on_signal, parts.stopping)
+            notifier.tell(READY)
             await parts.stopping.wait()
+            notifier.tell(STOPPING)
             _log.info("stopping")
             serving.cancel_scope.cancel()
         with trio.move_on_after(_FLUSH_S) as flushing:
@@ -169,8 +173,9 @@ def _engines(config: Config, program: tuple[str, ...], nursery: trio.Nursery) ->
     )
 
 
-async def _stop_on_signal(stopping: trio.Event) -> None:
+async def _stop_on_signal(stopping: trio.Event, task_status: trio.TaskStatus[None]) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
         async for _ in signals:
             stopping.set()
 
