@@ -56,7 +56,7 @@ def _sentence(reason: ReasonValue, tokens: Sequence[int], tokenizer: Tokenizer |
         case "new":
             return f"{at} it is new: nothing that is known here goes on like this"
         case "last":
-            return f"{at} it is computed in any case: a prompt's last token always is"
+            return f"{at} it is no whole window before the last token, which is always computed"
         case _:
             return f"{at}: {reason.kind} {reason.detail}".rstrip()
 

@@ -195,3 +195,36 @@ def test_a_run_is_a_turn_too(node: RunningNode) -> None:
     assert gliad(node, "export", "raw").stdout == f"{text}\n"
     assert "--raw" in refused(node, "without a chat template", "run", "tiny", "x",
                               "--conversation", "raw")  # fmt: skip
+
+
+def test_one_of_two_that_share_a_beginning_is_forgotten(node: RunningNode) -> None:
+    answers(node, "My secret is a zebra\n", *chat(node, "gone"))
+    answers(node, "Mine is a giraffe\n", *chat(node, "stays"))
+    before = exported(node, "stays")
+    done = gliad(node, "forget", "gone", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("gone: ")
+    assert "windows stay, others use them" in done.stdout
+    names = [about["name"] for about in json.loads(gliad(node, "conversations", "--json").stdout)]
+    assert "stays" in names
+    assert "gone" not in names
+    assert refused(node, "gone", "export", "gone") == "hint: gliad conversations"
+    assert json.loads(gliad(node, "recall", "--all", "--search", "zebra", "--json").stdout) == []
+
+    assert exported(node, "stays") == before
+    (answer,) = answers(node, "Go on\n", *chat(node, "stays"))
+    assert known(answer) >= (len(before["tokens"]) - 1) // WINDOW * WINDOW
+    assert exported(node, "stays")["tokens"][: len(before["tokens"])] == before["tokens"]
+
+
+@pytest.mark.spec(70)
+def test_a_run_explains_what_was_cached(node: RunningNode) -> None:
+    text = "The library keeps every book that was ever printed in the "
+    words = ("--raw", "--max-tokens", "3", "--explain")
+    assert gliad(node, "run", "tiny", text + "town and beyond it", *words).returncode == 0
+    done = gliad(node, "run", "tiny", text + "toad and beyond it", *words)
+    num_tokens = 1 + len(text) + len("toad and beyond it")
+    num_known = (1 + len(text) + 2) // WINDOW * WINDOW
+    assert f"{num_known} of {num_tokens} prompt tokens are known here" in done.stderr
+    assert "there 'w', here 'a'" in done.stderr
+    assert f"{num_known} of {num_tokens} prompt tokens cached" in done.stderr

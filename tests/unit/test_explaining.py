@@ -20,7 +20,10 @@ CASES = {
     "evicted": (ReasonValue("evicted", 16, "story"), "was known in conversation story"),
     "quarantined": (ReasonValue("quarantined", 16), "damaged and has been set aside"),
     "new": (ReasonValue("new", 16), "from token 16 on it is new"),
-    "last": (ReasonValue("last", 24), "from token 24 on it is computed in any case"),
+    "last": (
+        ReasonValue("last", 24),
+        "no whole window before the last token, which is always computed",
+    ),
     "odd": (ReasonValue("odd", 3, detail="what"), "from token 3 on: odd what"),
 }
 
