@@ -146,6 +146,15 @@ def num_descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def num_unix_sockets(pid: int) -> int:
+    """Of a door: its connections to gliad, and one pair of trio's."""
+    inodes = {
+        line.split()[6] for line in Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]
+    }
+    targets = (os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir())
+    return sum(target[8:-1] in inodes for target in targets if target.startswith("socket:["))
+
+
 def resident_bytes(pid: int) -> int:
     """Memory that a process has in use."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()

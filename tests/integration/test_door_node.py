@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -18,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from glia.client import Client
 from glia.model.tokenizer import Tokenizer
 from tests.chat_parts import exported, piped, roles, save_chat_model
-from tests.door_parts import ask, listens
+from tests.door_parts import ask, listens, num_unix_sockets
 from tests.node_parts import RunningNode, until
 from tests.tiny_node import SETTINGS, add_manifest, engine_of, gliad, pid_of, refused
 
@@ -315,15 +316,6 @@ def test_a_client_that_goes_away_ends_its_run(
     until(lambda: re.search(rf"chat {told} \d+ ms tiny: .* cancelled", node.log) is not None)
 
 
-def num_unix_sockets(pid: int) -> int:
-    """Of a door: its connections to gliad, and one pair of trio's."""
-    inodes = {
-        line.split()[6] for line in Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]
-    }
-    targets = (os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir())
-    return sum(target[8:-1] in inodes for target in targets if target.startswith("socket:["))
-
-
 def test_an_engine_that_dies_is_told_and_comes_back(node: RunningNode, api: openai.OpenAI) -> None:
     client = node.client()
     asked = greedy(3000, messages=user("Hi"), stream=True)
@@ -380,6 +372,22 @@ def test_a_door_ends_with_its_gliad(tmp_path: Path) -> None:
             if end == running.kill:
                 running.restart()
         assert pids[0] != pids[1]
+
+
+@pytest.mark.fault("F37")
+def test_stopping_amid_a_stream_is_quick_and_leaves_nothing(model: Path, tmp_path: Path) -> None:
+    with RunningNode(tmp_path / "node", HTTP) as running:
+        add_manifest(running, model)
+        pid = door_pid(running.process.pid)
+        with connect(running) as api:
+            parts = iter(
+                api.chat.completions.create(messages=user("Hi"), stream=True, **greedy(4000))
+            )
+            next(parts)
+            assert running.stop() == ""
+            with pytest.raises((openai.APIError, httpx2.HTTPError)):
+                list(parts)
+        assert not Path(f"/proc/{pid}/cmdline").exists()
 
 
 def test_what_keeps_a_door_from_opening_is_told_at_start(node: RunningNode, tmp_path: Path) -> None:

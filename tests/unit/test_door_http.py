@@ -6,9 +6,11 @@ import contextlib
 import json
 import re
 import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -37,12 +39,13 @@ from tests.door_parts import (
     RunningDoor,
     ask,
     num_descriptors,
+    num_unix_sockets,
     read_answer,
     resident_bytes,
 )
 from tests.fake_gliad import FakeGliad
 from tests.model_files import write_model
-from tests.node_parts import FULL
+from tests.node_parts import FULL, until
 
 TEMPLATE = (
     "{% for m in messages %}<bos>{{ m.role }}\n{{ m.content }}<eos>\n{% endfor %}"
@@ -452,6 +455,31 @@ def test_where_no_key_is_asked_for_none_is_needed(scene: Scene, door: RunningDoo
 
 
 # -- limits ----------------------------------------------------------------------------------
+
+
+def test_more_requests_than_may_be_are_refused(door: RunningDoor, scene: Scene) -> None:
+    go_on = threading.Event()
+
+    def answer(call: m.Call) -> Iterable[Struct]:
+        assert go_on.wait(30)
+        return DoorWorld.answer(scene.world, call)
+
+    scene.world.answer = answer  # type: ignore[method-assign]
+    pid = door.process.pid
+    before = num_unix_sockets(pid)
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(door.ask, CHAT_URL, CHAT) for _ in range(4)]
+        try:
+            until(lambda: num_unix_sockets(pid) == before + 4)
+            refused = door.ask(CHAT_URL, CHAT)
+            assert (refused.status, refused.error["code"]) == (503, "too_many_requests")
+            assert refused.headers["retry-after"] == "1"
+            assert ask(door.address, "/health").status == 200
+            assert ask(door.address, "/nowhere").status == 401
+        finally:
+            go_on.set()
+        assert [answer.result().status for answer in answers] == [200] * 4
+    assert door.ask("/nowhere").status == 404
 
 
 def test_a_body_over_its_bound_is_refused(door: RunningDoor) -> None:
