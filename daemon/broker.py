@@ -10,6 +10,7 @@ from functools import partial
 import trio
 from msgspec import structs
 
+from daemon.attachments import Attachments
 from daemon.conversations import Conversations
 from daemon.engine import Engine
 from daemon.engines import Engines
@@ -104,6 +105,7 @@ class Broker:
         conversations: Conversations,
         runs: Runs,
         uses: Uses,
+        attachments: Attachments,
         max_waiting: int,
     ) -> None:
         self._registry = registry
@@ -111,6 +113,7 @@ class Broker:
         self._conversations = conversations
         self._runs = runs
         self._uses = uses
+        self._attachments = attachments
         self._max_waiting = max_waiting
         self._num_tokens = 0
         self._adding: set[str] = set()
@@ -140,6 +143,7 @@ class Broker:
             def tell(event: Progress | Emitted) -> None:
                 clock.take(event)
                 run.take(event)
+                turn.take(event)
                 deliver(structs.replace(event, id=call.id))
 
             with self._counted(engine):
@@ -166,6 +170,7 @@ class Broker:
         """An engine has loaded its model: remember what it said of it."""
         if engine.known is not None:
             self._registry.remember(engine.known, link.attach)
+        self._attachments.remember(link.attach, engine.known)
 
     def preload(self, names: Iterable[str]) -> None:
         """Start the engines of these models, each in its manifest's dtype, if they can be had."""

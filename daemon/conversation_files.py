@@ -143,6 +143,13 @@ class ConversationFiles:
 
     def read(self, name: str, kept: Kept, suffix: str = LIVE) -> Replay:
         """What a file says. Raises: UnknownConversation (it is gone), StoreBroken (damaged)."""
+        return self._journal(name, kept, suffix).replay
+
+    def turns(self, name: str, kept: Kept, suffix: str = LIVE) -> tuple[Turn, ...]:
+        """Every turn there was, dropped ones included. Raises: as `read`."""
+        return self._journal(name, kept, suffix).turns
+
+    def _journal(self, name: str, kept: Kept, suffix: str) -> Journal:
         path = self._path(name, suffix)
         with _telling(path):
             data = _read(path, kept.size_bytes)
@@ -152,7 +159,7 @@ class ConversationFiles:
             raise StoreBroken(f"{path} is damaged: {error.message}", hint=_AGAIN) from error
         if journal.check != kept.check:
             raise StoreBroken(f"{path} is damaged", hint=_AGAIN)
-        return journal.replay
+        return journal
 
     def mark(self, name: str) -> None:
         """From now on, and after a crash, it is one that is being forgotten."""

@@ -8,7 +8,7 @@ thread.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,6 +16,7 @@ import trio
 
 from daemon.config import ConversationsConfig
 from daemon.conversation_files import LIVE, MARKED, ConversationFiles, Kept
+from daemon.past import Past
 from glia.errors import BadRequest, ConversationBusy, QuotaExceeded, UnknownConversation
 from glia.graph.conversation import Head, Record, Replay, Turn, is_anonymous, is_name
 from glia.graph.ids import ModelId, WindowId
@@ -35,7 +36,7 @@ class Reference:
 
     Attributes:
         tips: every tip the conversation ever had, oldest first.
-        running: the prompt that is being answered in it, None where none is.
+        running: the tokens of what is being answered in it, None where nothing is.
         model_id: None where a request has no engine yet.
     """
 
@@ -47,9 +48,12 @@ class Reference:
 
 @dataclass
 class Running:
-    """A request under way in a conversation. `model_id`: once it has an engine."""
+    """A request under way in a conversation. `model_id`: once it has an engine.
 
-    tokens: Sequence[int]
+    tokens: prompt and answer, as far as it is.
+    """
+
+    tokens: list[int]
     model_id: ModelId | None = None
 
 
@@ -57,7 +61,7 @@ class Conversations:
     """The one that knows them.
 
     Attributes:
-        on_change: called when one was made, has grown, or was removed.
+        on_change: called when one was made, has grown, was removed, or may be forgotten now.
     """
 
     def __init__(self, files: ConversationFiles, settings: ConversationsConfig) -> None:
@@ -81,6 +85,15 @@ class Conversations:
     def marked(self) -> list[str]:
         """Of those that are to be forgotten, whatever happens: before a crash, too."""
         return list(self._marked)
+
+    def forgettable(self) -> list[str]:
+        """Marked ones that nobody is at."""
+        return [name for name in self._marked if name not in self._busy]
+
+    def past(self, names: Iterable[str]) -> Past:
+        """What these ever said until now. Raises: UnknownConversation."""
+        kept = {n: (self._kept(n), LIVE if n in self._live else MARKED) for n in names}
+        return Past(self._files, kept)
 
     def head(self, name: str) -> Head:
         """What is known of one, marked ones included. Raises: UnknownConversation."""
@@ -293,6 +306,8 @@ class Conversations:
             yield
         finally:
             del self._busy[name]
+            if name in self._marked:
+                self.on_change()
 
 
 def _busy(name: str, why: str) -> ConversationBusy:

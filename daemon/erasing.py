@@ -7,20 +7,19 @@ what is still under way with them only has to end.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 
 import trio
 
 from daemon.link import EngineLink
 from daemon.memory import Memory
+from daemon.telling import Tell, told_from_thread
 from glia.errors import EngineDied
 from glia.graph.ids import WindowId
 from glia.store.base import Forgotten
 
 _STEP_BYTES = 4 * 1024 * 1024  # zeroed at once on the trio thread: about a millisecond
 _log = logging.getLogger("gliad.erasing")
-
-Tell = Callable[[str, int, int], None]  # (what, done, total)
 
 
 async def erase(
@@ -44,10 +43,7 @@ async def erase(
     memory.table.forget(names)
     memory.writer.tell_progress()
     await wipe(memory)
-
-    def told(done: int, total: int) -> None:
-        trio.from_thread.run_sync(tell, "forgetting on disk", done, total)
-
+    told = told_from_thread(tell, "forgetting on disk", to_the_end=True)
     forgotten = await trio.to_thread.run_sync(memory.store.forget, names, told)
     memory.records.forget(names)
     return forgotten

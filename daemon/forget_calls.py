@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from daemon.explaining import explain
 from daemon.link import Deliver
 from daemon.parts import Parts
-from glia.errors import BadRequest
-from glia.local.messages import Explain, Forget, Gc, Reply
+from glia.local.messages import Explain, Forget, ForgetReply, Gc, GcReply, Progress, Reply
 
 ForgetCall = Forget | Gc | Explain
 
 
 async def answer(parts: Parts, call: ForgetCall, post: Deliver) -> Reply:
     """The reply to a call. Raises: GliaError."""
-    raise BadRequest(f"{type(call).__name__} is not answered here", hint="use a newer gliad")
+
+    def tell(what: str, done: int, total: int) -> None:
+        post(Progress(call.id, what, done, total))
+
+    match call:
+        case Forget():
+            gone = await parts.forgetting.forget(call.name, tell)
+            return ForgetReply(call.id, gone.num_windows, gone.freed_bytes, gone.num_shared)
+        case Gc():
+            gone = await parts.forgetting.collect(tell, unreferenced=call.unreferenced)
+            return GcReply(call.id, gone.num_conversations, gone.num_windows, gone.freed_bytes)
+        case Explain():
+            return await explain(parts, call)

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,6 +97,14 @@ class ModelsRegistry:
                 _log.warning("model %s: %s", name, error)
         return values
 
+    def known(self) -> list[KnownModel]:
+        """All models whose manifests can be read."""
+        models: list[KnownModel] = []
+        for name in self._names():
+            with suppress(GliaError):
+                models.append(self.get(name))
+        return models
+
     def value(self, name: str) -> ModelValue:
         """One model as `models` shows it. Raises: UnknownModel, ManifestError."""
         return _value(self.get(name), self._facts().get(name))
@@ -113,7 +122,7 @@ class ModelsRegistry:
         if not replace and name in self._names():
             raise BadRequest(f"there is a model called {name} already", hint="add --replace")
         path = self._dir / f".{name}{_SUFFIX}.new"
-        _write(path, text.encode())
+        write_whole(path, text.encode())
         return KnownModel(name, path, text, manifest)
 
     def commit(self, staged: KnownModel) -> KnownModel:
@@ -139,7 +148,7 @@ class ModelsRegistry:
             files_dir=attach.files_dir,
         )
         try:
-            _write(self._facts_path, msgspec.json.encode(facts))
+            write_whole(self._facts_path, msgspec.json.encode(facts))
         except StoreBroken as error:  # as above: the engine can answer without
             _log.warning("%s", error)
 
@@ -159,7 +168,7 @@ class ModelsRegistry:
         text = format_manifest(manifest)
         path = self._implied_dir / f"{name}{_SUFFIX}"
         if not path.is_file() or path.read_text() != text:
-            _write(path, text.encode())
+            write_whole(path, text.encode())
         return KnownModel(name, path, text, manifest)
 
     def _facts(self) -> dict[str, _Fact]:
@@ -212,7 +221,7 @@ def _digest(text: str) -> str:
     return digest(text.encode()).hex()
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes) -> None:
     """Replace a file as a whole. Raises: StoreBroken."""
     partial = path.with_name(f"{path.name}.partial")
     try:

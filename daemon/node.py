@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 import trio
 
 from daemon.arena import make_arena
+from daemon.attachments import Attachments
 from daemon.broker import Broker
 from daemon.config import Config
 from daemon.conversation_files import ConversationFiles
@@ -26,7 +27,9 @@ from daemon.engine_memory import EngineMemory
 from daemon.engine_need import Needs
 from daemon.engine_process import ENGINE_PROGRAM, EngineCommand
 from daemon.engines import Engines
+from daemon.forgetting import Forgetting
 from daemon.logs import close_log, open_log
+from daemon.looking import Looking
 from daemon.machine import memory_bytes
 from daemon.memory import Memory
 from daemon.models_registry import ModelsRegistry
@@ -35,6 +38,7 @@ from daemon.parts import Parts
 from daemon.paths import Paths
 from daemon.runs import Runs
 from daemon.server import Server, listen
+from daemon.sparing import Sparing
 from daemon.staging import StagingAreas
 from daemon.uses import Uses
 from glia.local.address import socket_path
@@ -122,7 +126,6 @@ async def run_node(
     )
     notifier = Notifier()
     async with trio.open_nursery() as background:
-        background.start_soon(memory.writer.run)
         background.start_soon(_prefault, memory, config.l1.prefault_bytes)
         async with trio.open_nursery() as serving:
             engines = _engines(config, program, serving)
@@ -130,6 +133,14 @@ async def run_node(
             runs, uses = Runs(counters), Uses(memory)
             most = config.api.max_waiting
             serving.start_soon(uses.run)
+            attachments = Attachments(paths.attachments)
+            sparing = Sparing(memory, conversations, registry, attachments)
+            looking = Looking(memory, conversations, attachments)
+            forgetting = Forgetting(memory, conversations, engines, looking)
+            _connect(conversations, attachments, sparing, forgetting)
+            background.start_soon(_write, memory, sparing)
+            for run in (sparing.run, forgetting.run, forgetting.run_expiry):
+                serving.start_soon(run)
             parts = Parts(
                 config=config,
                 paths=paths,
@@ -138,8 +149,10 @@ async def run_node(
                 areas=StagingAreas(config.l1.staging_bytes),
                 registry=registry,
                 engines=engines,
-                broker=Broker(registry, engines, conversations, runs, uses, most),
+                broker=Broker(registry, engines, conversations, runs, uses, attachments, most),
                 conversations=conversations,
+                attachments=attachments,
+                forgetting=forgetting,
                 runs=runs,
                 door=door,
                 counters=counters,
@@ -171,6 +184,26 @@ def _engines(config: Config, program: tuple[str, ...], nursery: trio.Nursery) ->
         EngineMemory(budget_bytes, _PATIENCE_S),
         nursery,
     )
+
+
+def _connect(
+    conversations: Conversations,
+    attachments: Attachments,
+    sparing: Sparing,
+    forgetting: Forgetting,
+) -> None:
+    def changed() -> None:
+        sparing.wake()
+        forgetting.wake()
+
+    conversations.on_change = changed
+    attachments.on_change = sparing.models_changed
+
+
+async def _write(memory: Memory, sparing: Sparing) -> None:
+    """Fill L2 as soon as it knows what it must not evict for that."""
+    await sparing.known.wait()
+    await memory.writer.run()
 
 
 async def _stop_on_signal(stopping: trio.Event, task_status: trio.TaskStatus[None]) -> None:

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 
 import trio
 
+from daemon.attachments import Attachments
 from daemon.broker import Broker
 from daemon.config import Config
 from daemon.conversations import Conversations
 from daemon.door_process import Door
 from daemon.engines import Engines
+from daemon.forgetting import Forgetting
 from daemon.memory import Memory
 from daemon.models_registry import ModelsRegistry
 from daemon.paths import Paths
@@ -40,6 +42,8 @@ class Parts:
     engines: Engines
     broker: Broker
     conversations: Conversations
+    attachments: Attachments
+    forgetting: Forgetting
     runs: Runs
     door: Door | None
     counters: Counter[str]

@@ -44,6 +44,11 @@ class Paths:
         return self.data_dir / "models"
 
     @property
+    def attachments(self) -> Path:
+        """What engines attached with."""
+        return self.models / "attached.json"
+
+    @property
     def conversations(self) -> Path:
         """Conversations, a file each."""
         return self.data_dir / "conversations"

@@ -5,8 +5,9 @@ What runs outside of a named conversation is recorded as an anonymous one.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import trio
@@ -18,10 +19,11 @@ from glia.graph.conversation import Begin, Head, Message, check_spans, make_turn
 from glia.graph.ids import ModelId, WindowId, short
 from glia.graph.privacy import Visibility, parse_visibility
 from glia.graph.tokens import pack_tokens
-from glia.local.messages import Attach, Generate, Generated
+from glia.local.messages import Attach, Emitted, Generate, Generated, Progress
 from glia.local.values import MessageValue, TurnValue
 
 _SECOND_US = 1_000_000
+_log = logging.getLogger("gliad.turns")
 
 
 class OpenTurn:
@@ -49,6 +51,7 @@ class OpenTurn:
         self._messages = [_message(value) for value in self._asked.messages]
         hours = conversations.settings.anonymous_hours
         self._is_kept = base is not None or bool(self._asked.conversation) or hours > 0
+        self._is_written = False
         self._begin: Begin | None = base.begin if base is not None else None
 
     @property
@@ -87,6 +90,11 @@ class OpenTurn:
             dtype = attach.dtype
             self._begin = Begin(_now_us(), self._name, self._call.model, dtype, model_id)
 
+    def take(self, event: Progress | Emitted) -> None:
+        """Something was told of it."""
+        if isinstance(event, Emitted):
+            self._running.tokens += event.tokens
+
     async def commit(self, generated: Generated) -> Generated:
         """Write it with its answer, durably; nobody's going away stops that.
 
@@ -97,14 +105,25 @@ class OpenTurn:
             return generated
         with trio.CancelScope(shield=True):
             try:
-                await self._write(generated)
+                await self._write(generated.tokens, generated.tip)
             except GliaError as error:
                 said = [generated.warning] if generated.warning else []
                 said.append(f"the conversation was not recorded: {error.message}")
                 return structs.replace(generated, warning="; ".join(said))
         return structs.replace(generated, conversation=self.name)
 
-    async def _write(self, generated: Generated) -> None:
+    async def end(self) -> None:
+        """It is over. Where nothing is kept, what was computed for it is to be forgotten, too,
+        though nobody has an answer."""
+        if not (self._is_kept or self._is_written or self._begin is None):
+            with trio.CancelScope(shield=True):
+                try:
+                    await self._write((), None)
+                except GliaError as error:
+                    _log.warning("what was computed is not forgotten: %s", error)
+
+    async def _write(self, answer: Sequence[int], tip: bytes | None) -> None:
+        self._is_written = True
         if self._begin is None:
             raise ValueError("accept comes first")
         head = self._base or new_head(self._begin)
@@ -115,8 +134,8 @@ class OpenTurn:
             self._asked.keep,
             self._call.tokens,
             self._messages,
-            generated.tokens,
-            WindowId(generated.tip) if generated.tip is not None else None,
+            answer,
+            WindowId(tip) if tip is not None else None,
             max(head.used_us, _now_us()),
         )
         if self._base is not None:
@@ -145,14 +164,17 @@ async def open_turn(conversations: Conversations, call: Generate) -> AsyncIterat
                 f"there is no conversation {name[:80]!r}", hint="gliad conversations"
             )
         conversations.check_new(name)
-    running = Running(call.tokens)
+    running = Running(list(call.tokens))
     with conversations.answering(name, running):
         base = await _base(conversations, name, call) if exists else None
         if base is None and asked.keep:
             raise _other_log(name)
         turn = OpenTurn(conversations, name, call, base, running)
         turn.check()
-        yield turn
+        try:
+            yield turn
+        finally:
+            await turn.end()
 
 
 async def _base(conversations: Conversations, name: str, call: Generate) -> Head:

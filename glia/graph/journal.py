@@ -51,11 +51,13 @@ class Journal:
     """A file read: what its whole records amount to, and where the next one goes.
 
     Attributes:
+        turns: in order; what a later one does not keep was said all the same.
         size_bytes: up to the end of the last whole record.
         check: that of the last whole record.
     """
 
     replay: Replay
+    turns: tuple[Turn, ...]
     size_bytes: int
     check: bytes
 
@@ -100,17 +102,18 @@ def read_journal(data: bytes) -> Journal:
     begin = _decode(first.kind, first.body)
     if version != VERSION or not isinstance(begin, Begin):
         raise MalformedParticle("a conversation's first record is no begin")
-    replay, at = Replay(begin), first
+    replay, turns, at = Replay(begin), list[Turn](), first
     for frame in frames:
         record = _decode(frame.kind, frame.body)
         if isinstance(record, Turn):
             replay.apply(record)
+            turns.append(record)
         elif isinstance(record, Origin) and at is first:
             replay = Replay(begin, record)
         else:
             raise MalformedParticle("a conversation's record is out of its place")
         at = frame
-    return Journal(replay, at.end, at.check)
+    return Journal(replay, tuple(turns), at.end, at.check)
 
 
 @dataclass(frozen=True, slots=True)

@@ -478,7 +478,8 @@ def test_no_hours_means_that_nothing_is_told_and_all_is_to_be_forgotten(director
     talks.on_change = lambda: changes.append(1)
     secret = SAID("user", "the secret text", 0, 40)
     reply = run(talk, talks, PROMPT, [7], turn_of("", 0, secret), tip=tip_of(3))
-    assert (reply.conversation, reply.warning, changes) == ("", None, [1])
+    assert (reply.conversation, reply.warning) == ("", None)
+    assert len(changes) == 2  # made, and given back
     assert talks.names() == []
     for each in (talks, opened(directory)):  # a crash does not keep it
         (name,) = each.marked()

@@ -195,7 +195,7 @@ def test_whoever_waits_for_a_dirty_window_does_not_hang(tmp_path: Path) -> None:
         await seal(memory, gone)
 
         async def flush() -> None:
-            with pytest.raises(NotFound):
+            with pytest.raises(NotFound), trio.fail_after(5):
                 await memory.flush(gone.window_ids)
             proceed.set()
 

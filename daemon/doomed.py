@@ -1,0 +1,110 @@
+"""Which windows go when conversations are forgotten. Blocking: for worker threads.
+
+own        what their logs reach, and ever reached
+shared     of those, what other conversations' logs reach: it stays
+exclusive  the rest: it goes, and whatever stored windows continue it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from daemon.attachments import Layout
+from daemon.past import Past
+from daemon.reach import keys_ever
+from daemon.telling import Told
+from glia.graph.chain import Find, Get
+from glia.graph.conversation import Turn
+from glia.graph.ids import ModelId, PrefixKey, WindowId, next_prefix
+from glia.graph.tokens import pack_tokens
+
+Children = Callable[[WindowId], Iterable[WindowId]]
+Layouts = Mapping[ModelId, Collection[Layout]]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of windows, in whatever tier."""
+
+    find: Find
+    get: Get
+    children: Children
+
+
+class Doomed:
+    """Windows that are to go, unless somebody turns out to reach them.
+
+    Args:
+        layouts: those of every model that this is about.
+        near: prefix keys of these windows and of those before them; None: of any there may be.
+
+    Attributes:
+        key_of: the windows, with their prefix keys as far as those are known.
+        num_saved: how many were among them and stay.
+    """
+
+    def __init__(self, layouts: Layouts, near: set[PrefixKey] | None) -> None:
+        self.key_of: dict[WindowId, PrefixKey | None] = {}
+        self.num_saved = 0
+        self._layouts = layouts
+        self._near = near
+
+    def add(self, window_id: WindowId, key: PrefixKey | None) -> None:
+        """This one is to go."""
+        self.key_of[window_id] = key
+        if self._near is not None and key is not None:
+            self._near.add(key)
+
+    def save_from(self, others: Past, told: Told) -> None:
+        """What the logs of others have, or had, stays. Raises: StoreBroken."""
+        for done, name in enumerate(others.kept):
+            told(done, len(others.kept))
+            if others.model_id(name) in self._layouts:
+                self._save(others.model_id(name), others.turns(name))
+
+    def save_prompt(self, model_id: ModelId, tokens: Sequence[int]) -> None:
+        """What a request under way has stays."""
+        self._save(model_id, (Turn(0, 0, tuple(tokens), (), None),))
+
+    def save(self, window_ids: Iterable[WindowId]) -> None:
+        """These stay."""
+        for name in window_ids:
+            if name in self.key_of:
+                del self.key_of[name]
+                self.num_saved += 1
+
+    def _save(self, model_id: ModelId, turns: Sequence[Turn]) -> None:
+        keys = keys_ever(model_id, self._layouts.get(model_id, ()), turns, self._near)
+        if keys:
+            self.save([name for name, key in self.key_of.items() if key in keys])
+
+
+def doomed_with(targets: Past, others: Past, layouts: Layouts, known: Known, told: Told) -> Doomed:
+    """What goes with these conversations. Raises: StoreBroken."""
+    keys: set[PrefixKey] = set()
+    for name in targets.kept:
+        model_id = targets.model_id(name)
+        keys |= keys_ever(model_id, layouts.get(model_id, ()), targets.turns(name))
+    doomed = Doomed(layouts, set(keys))
+    for key in keys:
+        for window_id in known.find(key):
+            doomed.add(window_id, key)
+    doomed.save_from(others, told)
+    add_descendants(doomed, known)
+    return doomed
+
+
+def add_descendants(doomed: Doomed, known: Known) -> None:
+    """What continues windows that go has nothing to stand on: it goes, too."""
+    pending = list(doomed.key_of.items())
+    while pending:
+        window_id, key = pending.pop()
+        for child in known.children(window_id):
+            if child in doomed.key_of:
+                continue
+            record, below = known.get(child), None
+            if key is not None and record is not None:
+                below = next_prefix(key, pack_tokens(record.tokens))
+            doomed.add(child, below)
+            pending.append((child, below))

@@ -1,0 +1,223 @@
+"""Conversations are forgotten, one job after the other, in a task of its own.
+
+    look      which windows go with them; others work on meanwhile (daemon/doomed.py)
+    decide    at once: what was reached meanwhile stays, the rest is hidden
+    mark      durably: whatever happens now, the next start goes on
+    erase     the windows' bytes in every tier (daemon/erasing.py), then the conversations' files
+
+A job that has begun goes on when the one who asked goes away.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import trio
+
+from daemon.conversations import Conversations
+from daemon.engines import Engines
+from daemon.erasing import erase
+from daemon.looking import Looking
+from daemon.memory import Memory
+from daemon.telling import Tell
+from glia.errors import ConversationBusy, GliaError, UnknownConversation
+from glia.graph.ids import WindowId
+
+_HOUR_S = 3600.0
+_log = logging.getLogger("gliad.forgetting")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What went: conversations, windows, bytes on disk; and windows that others reach."""
+
+    num_conversations: int = 0
+    num_windows: int = 0
+    freed_bytes: int = 0
+    num_shared: int = 0
+
+    def __add__(self, other: Outcome) -> Outcome:
+        return Outcome(
+            self.num_conversations + other.num_conversations,
+            self.num_windows + other.num_windows,
+            self.freed_bytes + other.freed_bytes,
+            self.num_shared + other.num_shared,
+        )
+
+
+class _Job:
+    """Something to do, and what became of it."""
+
+    def __init__(self, work: Callable[[Tell], Awaitable[Outcome]], tell: Tell) -> None:
+        self._work = work
+        self.tell = tell
+        self.done = trio.Event()
+        self.outcome: Outcome | GliaError = Outcome()
+
+    async def run(self) -> None:
+        """Do it. Nothing but cancellation leaves here."""
+        try:
+            self.outcome = await self._work(lambda *how_far: self.tell(*how_far))
+        except GliaError as error:
+            self.outcome = error
+        except Exception as error:  # whatever it is: what was to be forgotten stays marked
+            _log.exception("forgetting failed")
+            self.outcome = GliaError(f"forgetting failed: {type(error).__name__}")
+        self.done.set()
+
+
+class Forgetting:
+    """The one that forgets.
+
+    Args:
+        now_s: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        conversations: Conversations,
+        engines: Engines,
+        looking: Looking,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._memory = memory
+        self._conversations = conversations
+        self._engines = engines
+        self._looking = looking
+        self._now_s = now_s
+        self._jobs: deque[_Job] = deque()
+        self._failed: set[str] = set()
+        self._wanted = trio.Event()
+
+    async def forget(self, name: str, tell: Tell) -> Outcome:
+        """Forget a conversation.
+
+        Raises: UnknownConversation; ConversationBusy (it is being answered in, or somebody
+            has leased its windows); StoreBroken, StoreFull (it is gone on with later).
+        """
+        with self._conversations.hold(name):  # said at once, before others' jobs
+            pass
+        return await self._do(lambda tell: self._forget([name], tell), tell)
+
+    async def collect(self, tell: Tell, *, unreferenced: bool) -> Outcome:
+        """Forget what has expired, drop what stands behind holes, or what nobody reaches."""
+        self._failed.clear()
+        expired = await self._do(self._expire, tell)
+        return expired + await self._do(lambda tell: self._sweep(unreferenced, tell), tell)
+
+    def wake(self) -> None:
+        """Something may be to do."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Forget what is asked, and what is marked, for ever."""
+        was_marked = bool(self._conversations.marked())
+        while True:
+            self._wanted = trio.Event()
+            if self._jobs:
+                await self._jobs.popleft().run()
+            elif marked := self._due():
+                await self._forget_marked(marked)
+            elif was_marked:  # what a crash left of them may stand behind holes
+                was_marked = False
+                await _Job(lambda tell: self._sweep(False, tell), _nobody).run()
+            else:
+                await self._wanted.wait()
+
+    async def run_expiry(self) -> None:
+        """Forget what expires, at once and every hour, for ever."""
+        while True:
+            self._failed.clear()
+            try:
+                await self._do(self._expire, _nobody)
+            except GliaError as error:
+                _log.warning("what has expired is not forgotten: %s", error)
+            await trio.sleep(_HOUR_S)
+
+    async def _do(self, work: Callable[[Tell], Awaitable[Outcome]], tell: Tell) -> Outcome:
+        job = _Job(work, tell)
+        self._jobs.append(job)
+        self.wake()
+        try:
+            await job.done.wait()
+        finally:
+            job.tell = _nobody
+            if job in self._jobs:
+                self._jobs.remove(job)
+        if isinstance(job.outcome, GliaError):
+            raise job.outcome
+        return job.outcome
+
+    def _due(self) -> list[str]:
+        return [name for name in self._conversations.forgettable() if name not in self._failed]
+
+    async def _forget_marked(self, names: Sequence[str]) -> None:
+        """What a crash, or a failure before, left to be done."""
+        job = _Job(lambda tell: self._forget(names, tell), _nobody)
+        await job.run()
+        if isinstance(job.outcome, GliaError):
+            _log.warning("%d conversations are not forgotten yet: %s", len(names), job.outcome)
+            self._failed.update(names)
+
+    async def _expire(self, tell: Tell) -> Outcome:
+        names = [*self._conversations.expired(self._now_s()), *self._conversations.forgettable()]
+        if not names:
+            return Outcome()
+        try:
+            return await self._forget(names, tell)
+        except (ConversationBusy, UnknownConversation):  # one by one: only that one is held up
+            outcome = Outcome()
+            for name in names:
+                try:
+                    outcome += await self._forget([name], tell)
+                except (ConversationBusy, UnknownConversation) as error:
+                    _log.info("not forgotten now: %s", error)
+            return outcome
+
+    async def _forget(self, names: Sequence[str], tell: Tell) -> Outcome:
+        with ExitStack() as stack:
+            for name in names:
+                stack.enter_context(self._conversations.hold(name))
+            doomed = await self._looking.with_conversations(names, tell)
+            holders = self._memory.leases.holders_of(doomed.key_of)
+            if holders:
+                raise ConversationBusy(
+                    f"{', '.join(holders)} has leased windows of {names[0]}",
+                    hint="ask again when that process has given them back, or end it",
+                )
+            window_ids = self._hide(doomed.key_of, stack)
+            for name in names:
+                await self._conversations.mark(name)
+            freed_bytes = await self._erase(window_ids, tell)
+            for name in names:
+                await self._conversations.remove(name)
+        return Outcome(len(names), len(window_ids), freed_bytes, doomed.num_saved)
+
+    async def _sweep(self, unreferenced: bool, tell: Tell) -> Outcome:
+        with ExitStack() as stack:
+            doomed = await self._looking.without_conversations(unreferenced, tell)
+            if not doomed.key_of:
+                return Outcome()
+            window_ids = self._hide(doomed.key_of, stack)
+            freed_bytes = await self._erase(window_ids, tell)
+        return Outcome(0, len(window_ids), freed_bytes)
+
+    def _hide(self, names: Iterable[WindowId], stack: ExitStack) -> list[WindowId]:
+        window_ids = list(names)
+        self._memory.hidden.hide(window_ids)
+        stack.callback(self._memory.hidden.show, window_ids)
+        return window_ids
+
+    async def _erase(self, window_ids: Sequence[WindowId], tell: Tell) -> int:
+        links = self._engines.links()
+        return (await erase(self._memory, links, window_ids, tell)).freed_bytes
+
+
+def _nobody(what: str, done: int, total: int) -> None:
+    """Nobody listens."""

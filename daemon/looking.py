@@ -1,0 +1,124 @@
+"""Which windows go, decided while others work on: looked up in threads, settled in one moment.
+
+Windows that somebody came to reach during the look-up stay. What is returned is true
+until the next await of the caller, who hides it before that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import trio
+
+from daemon.attachments import Attachments, Layout
+from daemon.conversations import Conversations
+from daemon.doomed import Doomed, Known, doomed_with
+from daemon.memory import Memory
+from daemon.past import Past
+from daemon.reach import layouts_of
+from daemon.survey import Survey, survey
+from daemon.telling import Tell, told_from_thread
+from glia.graph.ids import ModelId, WindowId
+
+_WHAT = "looking what others use"
+
+
+class Looking:
+    """The one that looks."""
+
+    def __init__(
+        self, memory: Memory, conversations: Conversations, attachments: Attachments
+    ) -> None:
+        self._memory = memory
+        self._conversations = conversations
+        self._attachments = attachments
+
+    async def with_conversations(self, names: Sequence[str], tell: Tell) -> Doomed:
+        """What goes with these conversations; the caller holds them. Raises: StoreBroken."""
+        targets = self._conversations.past(names)
+        others = self._others(names)
+        layouts = self._layouts(targets)
+        known = self._known()
+
+        def look() -> Doomed:
+            for name in targets.kept:
+                found = layouts_of(targets.tips(name), self._memory.records.get)
+                layouts[targets.model_id(name)] |= found
+            told = told_from_thread(tell, _WHAT)
+            return doomed_with(targets, others, layouts, known, told)
+
+        doomed = await trio.to_thread.run_sync(look)
+        await self._settle(doomed, names, others, tell)
+        return doomed
+
+    async def without_conversations(self, unreferenced: bool, tell: Tell) -> Doomed:
+        """What stands behind a hole; also what no conversation reaches. Raises: StoreBroken."""
+        others = self._others(())
+        here = self._memory.table.names()
+
+        def look() -> tuple[Survey, Doomed]:
+            names = {*self._memory.store.windows(), *here}
+            told = told_from_thread(tell, "looking at all windows")
+            found = survey(names, self._memory.records.get_now, told)
+            doomed = Doomed(found.layouts, None)
+            for name in found.behind_holes:
+                doomed.add(name, None)
+            if unreferenced:
+                for name, key in found.key_of.items():
+                    doomed.add(name, key)
+                doomed.save_from(others, told_from_thread(tell, _WHAT))
+            return found, doomed
+
+        found, doomed = await trio.to_thread.run_sync(look)
+        if unreferenced:
+            await self._settle(doomed, (), others, tell)
+        self._save_used(found, doomed)
+        return doomed
+
+    async def _settle(self, doomed: Doomed, names: Sequence[str], seen: Past, tell: Tell) -> None:
+        """Save what was reached since `seen`, and what requests under way reach."""
+        while True:
+            now = self._others(names)
+            changed = now.since(seen)
+            if not changed.kept:
+                break
+            seen = now
+            told = told_from_thread(tell, _WHAT)
+            await trio.to_thread.run_sync(doomed.save_from, changed, told)
+        for reference in self._conversations.references():
+            if reference.running is not None and reference.model_id is not None:
+                doomed.save_prompt(reference.model_id, reference.running)
+
+    def _save_used(self, found: Survey, doomed: Doomed) -> None:
+        """What is in use or not on disk yet stays, and what it stands on."""
+        table = self._memory.table
+        used = [n for n in doomed.key_of if table.is_pinned(n) or table.is_dirty(n)]
+        for name in used:
+            at: WindowId | None = name
+            while at is not None:
+                doomed.save((at,))
+                at = found.parents.get(at)
+
+    def _others(self, names: Sequence[str]) -> Past:
+        mine = set(names)
+        return self._conversations.past([n for n in self._conversations.names() if n not in mine])
+
+    def _layouts(self, targets: Past) -> dict[ModelId, set[Layout]]:
+        models = {targets.model_id(name) for name in targets.kept}
+        return {model_id: self._attachments.layouts(model_id) for model_id in models}
+
+    def _known(self) -> Known:
+        """Windows of L1 as they are now, and of L2."""
+        records, store, table = self._memory.records, self._memory.store, self._memory.table
+        below: dict[WindowId, list[WindowId]] = defaultdict(list)
+        for name in table.names():
+            record = table.record(name)
+            if record is not None:
+                below[record.prev].append(name)
+
+        def children(window_id: WindowId) -> Iterator[WindowId]:
+            yield from below.get(window_id, ())
+            yield from store.children(window_id)
+
+        return Known(records.find, records.get, children)

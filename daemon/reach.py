@@ -1,0 +1,84 @@
+"""Which windows conversations reach: those whose prefix keys their logs have, or ever had.
+
+A log says more than its tips: leaves are evicted before roots, and then no tip is there to
+walk back from. And it is cheaper: a file of tokens instead of a record for each window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+
+from daemon.attachments import Layout
+from glia.graph.chain import Get
+from glia.graph.conversation import Turn
+from glia.graph.ids import ModelId, PrefixKey, WindowId, genesis_prefix, next_prefix
+from glia.graph.tokens import pack_tokens
+
+
+class LogKeys:
+    """The prefix keys of a log, while it grows and is cut.
+
+    Args:
+        within: keys that are looked for, each with those before it; others are not derived.
+            None: all.
+
+    Attributes:
+        ever: every key it has or had.
+    """
+
+    def __init__(
+        self, model_id: ModelId, layout: Layout, within: Container[PrefixKey] | None = None
+    ) -> None:
+        self._root = genesis_prefix(model_id, layout.profile_id)
+        self._size = layout.block_size
+        self._within = within
+        self._tokens: list[int] = []
+        self._keys: list[PrefixKey | None] = []
+        self.ever: set[PrefixKey] = set()
+
+    @property
+    def keys(self) -> list[PrefixKey]:
+        """Of its whole windows now, up to the first that is not looked for."""
+        return [key for key in self._keys if key is not None]
+
+    def apply(self, keep: int, tokens: Sequence[int]) -> None:
+        """The log is its first `keep` tokens, then these."""
+        del self._tokens[keep:]
+        del self._keys[keep // self._size :]
+        self._tokens += tokens
+        for start in range(
+            len(self._keys) * self._size, len(self._tokens) - self._size + 1, self._size
+        ):
+            self._keys.append(self._next(start))
+
+    def _next(self, start: int) -> PrefixKey | None:
+        before = self._keys[-1] if self._keys else self._root
+        if before is None:
+            return None
+        key = next_prefix(before, pack_tokens(self._tokens[start : start + self._size]))
+        if self._within is not None and key not in self._within:
+            return None
+        self.ever.add(key)
+        return key
+
+
+def keys_ever(
+    model_id: ModelId,
+    layouts: Iterable[Layout],
+    turns: Sequence[Turn],
+    within: Container[PrefixKey] | None = None,
+) -> set[PrefixKey]:
+    """Every prefix key that a conversation has or had, under each of these layouts."""
+    found: set[PrefixKey] = set()
+    for layout in layouts:
+        log = LogKeys(model_id, layout, within)
+        for turn in turns:
+            log.apply(turn.keep, turn.tokens)
+        found |= log.ever
+    return found
+
+
+def layouts_of(tips: Iterable[WindowId], get: Get) -> set[Layout]:
+    """Those of the tips that are still there."""
+    records = map(get, tips)
+    return {Layout(r.profile_id, len(r.tokens)) for r in records if r is not None}

@@ -1,0 +1,129 @@
+"""L2 is told what it must not evict: windows of conversations that nobody could compute again.
+
+That is usually nothing. It changes when conversations do, and when engines attach with
+another class or models come and go.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import trio
+
+from daemon.attachments import Attachments, Computable
+from daemon.conversation_files import Kept
+from daemon.conversations import Conversations
+from daemon.memory import Memory
+from daemon.models_registry import ModelsRegistry
+from daemon.past import Past
+from daemon.reach import keys_ever
+from daemon.reproducible import find_unreproducible
+from glia.graph.ids import WindowId
+
+_AGAIN_S = 3600.0  # models' files are the user's: they may go without a word
+_AT_ONCE = 32  # conversations: whoever ends the node does not wait for all
+_log = logging.getLogger("gliad.sparing")
+
+
+class Sparing:
+    """The one that tells it.
+
+    Attributes:
+        spared: what L2 was told last.
+        known: set once all conversations were looked at, as far as that can be done.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        conversations: Conversations,
+        registry: ModelsRegistry,
+        attachments: Attachments,
+    ) -> None:
+        self._memory = memory
+        self._conversations = conversations
+        self._registry = registry
+        self._attachments = attachments
+        self._computable: frozenset[Computable] | None = None
+        self._looked: dict[str, Kept] = {}
+        self._bad_of: dict[str, frozenset[WindowId]] = {}
+        self._good_tips: set[WindowId] = set()
+        self._wanted = trio.Event()
+        self.spared: frozenset[WindowId] = frozenset()
+        self.known = trio.Event()
+
+    def wake(self) -> None:
+        """A conversation was made, has grown or is gone."""
+        self._wanted.set()
+
+    def models_changed(self) -> None:
+        """An engine has attached, or a model may have come or gone."""
+        self._computable = None
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Keep it told, for ever."""
+        while True:
+            self._wanted = trio.Event()
+            try:
+                await self._look()
+            except Exception as error:  # then L2 keeps what it was told before
+                _log.warning("what L2 must keep is not known: %r", error)
+            finally:
+                self.known.set()
+            with trio.move_on_after(_AGAIN_S) as waiting:
+                await self._wanted.wait()
+            if waiting.cancelled_caught:
+                self._computable = None
+
+    async def _look(self) -> None:
+        if self._computable is None:
+            await self._look_at_models()
+        past = self._conversations.past(self._conversations.names())
+        for name in self._looked.keys() - past.kept.keys():
+            del self._looked[name]
+            self._bad_of.pop(name, None)
+        changed = [n for n, (kept, _) in past.kept.items() if self._looked.get(n) is not kept]
+        for start in range(0, len(changed), _AT_ONCE):
+            names = changed[start : start + _AT_ONCE]
+            await trio.to_thread.run_sync(self._look_at, past, names)
+        self._good_tips &= {tip for name in past.kept for tip in past.tips(name)}
+        spared = frozenset().union(*self._bad_of.values())
+        if spared != self.spared:
+            await trio.to_thread.run_sync(self._memory.store.spare, spared)
+            self.spared = spared
+
+    async def _look_at_models(self) -> None:
+        models = await trio.to_thread.run_sync(self._registry.known)
+        computable = await trio.to_thread.run_sync(self._attachments.computable, models)
+        self._computable = computable
+        self._looked.clear()
+        self._bad_of.clear()
+        self._good_tips.clear()
+
+    def _look_at(self, past: Past, names: Sequence[str]) -> None:
+        """For a worker thread."""
+        get = self._memory.records.get_now
+        good = set(self._good_tips)
+        for name in names:
+            before, kept = self._looked.get(name), past.kept[name][0]
+            if before is not None and before.head.begin != kept.head.begin:
+                before = None  # another one of that name
+            bad = set(self._bad_of[name]) if before is not None else set()
+            looked_at = set(before.head.tips) if before is not None else ()
+            tips = [tip for tip in kept.head.tips if tip not in looked_at]
+            starts = [*tips, *self._left_of(past, name, tips)]
+            find_unreproducible(starts, get, self._computable or (), good, bad)
+            self._looked[name] = kept
+            self._bad_of[name] = frozenset(bad)
+            self._good_tips.update(tip for tip in tips if tip in good)
+
+    def _left_of(self, past: Past, name: str, tips: Sequence[WindowId]) -> list[WindowId]:
+        """What is stored of chains whose tips are not, found by their tokens."""
+        records = self._memory.records
+        if all(records.get_now(tip) is not None for tip in tips):
+            return []
+        model_id = past.model_id(name)
+        keys = keys_ever(model_id, self._attachments.layouts(model_id), past.turns(name))
+        return [window_id for key in keys for window_id in records.find(key)]
