@@ -8,6 +8,7 @@ import os
 import re
 import select
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any, Self
@@ -48,6 +49,17 @@ def save_chat_model(path: Path, seed: int = 0) -> Path:
     return path
 
 
+# Opens the terminal as its own; what runs in the background was born deaf to Ctrl-C.
+_ON_TERMINAL = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+fd = os.open(sys.argv[1], os.O_RDWR)
+for number in range(3):
+    os.dup2(fd, number)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
 class Terminal:
     """A verb of gliad on a terminal, which is its stdin, stdout and stderr.
 
@@ -59,9 +71,8 @@ class Terminal:
         self._fd, self._slave = os.openpty()
         self.text = ""
         self._seen = 0
-        shell = ("sh", "-c", 'exec "$@" <"$0" >"$0" 2>&1', os.ttyname(self._slave))
         self.process = subprocess.Popen(
-            [*shell, *command(node, *words)],
+            [sys.executable, "-c", _ON_TERMINAL, os.ttyname(self._slave), *command(node, *words)],
             start_new_session=True,  # so that the terminal becomes its own, and Ctrl-C reaches it
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "dumb"},
