@@ -127,17 +127,20 @@ def data_bytes(file: Path) -> int:
         os.close(fd)
 
 
-def sentinels(windows: Sequence[SealedWindow]) -> list[bytes]:
-    """32 bytes of each thing that forgetting has to remove: names, tokens, keys, payload."""
+def sentinels(windows: Sequence[SealedWindow], living: Sequence[SealedWindow] = ()) -> list[bytes]:
+    """32 bytes of each thing that forgetting has to remove: names, tokens, keys, payload.
+
+    Args: living: what stays, and may have some of it: the name of the one before, say.
+    """
     found = []
     for window in windows:
         record = window.record
         tokens = b"".join(token.to_bytes(4, "little") for token in record.tokens)
         found += [record.window_id, window.prefix_key, tokens[:32], tokens[-32:], *record.blocks]
-        found += [
-            bytes(particle)[at : at + 32] for particle in window.particles for at in (-32, -99)
-        ]
-    return [sentinel for sentinel in found if len(sentinel) == 32]
+        found += [bytes(p)[at : at + 32] for p in window.particles for at in (-64, -99)]
+    stays = b"".join(w.record.encoding + w.prefix_key + joined(w) for w in living)
+    stays += b"".join(window.record.window_id for window in living)
+    return [sentinel for sentinel in found if sentinel not in stays]
 
 
 def hits(path: Path, looked_for: Sequence[bytes]) -> list[tuple[str, str]]:

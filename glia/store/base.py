@@ -63,7 +63,10 @@ class BlockStore(Protocol):
 
     Order: a window's bytes are durable before the index names them; `put` returns
     after both. A window is *whole* when every block it names is indexed.
-    Eviction: by window, least recently used first, never one that stored windows continue.
+    Eviction: by window, least recently used first, never one that stored windows continue. A
+    use of a window is a use of those before it. Never what a put names or continues, either:
+    where nothing else is left it is refused. A cap that became smaller is kept from the first
+    `put` or `spare` on.
     """
 
     def put(self, windows: Sequence[SealedWindow]) -> None:
@@ -110,7 +113,7 @@ class BlockStore(Protocol):
         """Whether the index names the block; does not count as use."""
 
     def windows(self) -> Iterator[WindowId]:
-        """Ids of all stored windows, in no order."""
+        """Ids of all stored windows, in no order; of what changes meanwhile some may be missed."""
 
     def check(self, progress: Progress | None = None) -> CheckReport:
         """Re-read and verify every block and window record; quarantine what is bad."""

@@ -49,6 +49,9 @@ class Remover:
         self._catalog.write_uses()
         room = min(_ROOM_BYTES, self._cap // _ROOMS_PER_CAP)
         while (missing := self._catalog.num_bytes + num_bytes - self._cap) > 0:
+            self._catalog.dead.erase()
+            if not self._catalog.dead.is_empty:
+                raise StoreBroken("what was evicted cannot be erased, so it makes no room")
             self._evict(min(missing, _ROOM_BYTES), min(missing, _ROOM_BYTES) + room, keep)
 
     def forget(self, window_ids: Sequence[WindowId]) -> Forgotten:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from glia.graph.ids import WindowId
+from glia.store.base import SealedWindow
 from glia.store.disk import DiskStore
 from tests.builders import make_chain, make_profile
 from tests.store_parts import (
@@ -16,6 +20,7 @@ from tests.store_parts import (
     assert_holds,
     assert_never_wrong,
     index_files,
+    killed,
     sealed,
     segment_files,
 )
@@ -125,3 +130,75 @@ def test_an_index_ahead_of_its_segments_is_a_miss(
     store = _opened(path)
     assert_holds(store, WINDOWS)
     store.close()
+
+
+class _Marks:
+    """The directory as it was when each synced batch had been written: as of the last mark
+    all of it is durable, of what was done to the segments since then any part may be."""
+
+    def __init__(self, store: DiskStore, path: Path, root: Path) -> None:
+        self.root = root
+        self.expected: list[set[WindowId]] = []
+        self._store = store
+        self._path = path
+        self._write = store._catalog.index.write
+        store._catalog.index.write = self.write  # type: ignore[method-assign]
+
+    def write(self, changes: Any, *, sync: bool) -> None:
+        self._write(changes, sync=sync)
+        if sync:
+            shutil.copytree(self._path, self.root / str(len(self.expected)))
+            self.expected.append(set(self._store.windows()))
+
+
+def _cut(mark: Path, following: Path, path: Path, rng: random.Random) -> None:
+    """The store at `mark`, with some of what its segments became until `following`."""
+    shutil.copytree(mark, path)
+    for file in segment_files(following):
+        known = path / "segments" / file.name
+        old, new = known.read_bytes() if known.exists() else b"", file.read_bytes()
+        kept = bytearray(rng.choice((old, new[: len(old)])))  # erased ranges: as before, or not
+        kept += new[len(old) : rng.randint(len(old), len(new))]
+        if kept:
+            known.write_bytes(kept)
+    still = {file.name for file in segment_files(following)}
+    for file in segment_files(path):
+        if file.name not in still and rng.random() < 0.5:
+            file.unlink()
+
+
+@pytest.mark.spec(30)
+@pytest.mark.fault("F2")
+def test_a_power_cut_while_windows_are_evicted_and_forgotten(tmp_path: Path) -> None:
+    cap, segment_bytes = 96 * 1024, 16 * 1024
+    rng = random.Random(4)
+    pool: dict[WindowId, SealedWindow] = {}
+    store = DiskStore(tmp_path / "live", cap, segment_bytes)
+    marks = _Marks(store, tmp_path / "live", tmp_path / "marks")
+    seed = 0
+    while len(marks.expected) < NUM_CUTS + 1:
+        seed += 1
+        windows = sealed(make_chain(rng.randint(1, 4), seed=seed))
+        twin = replace(windows[0].record, numerics_class="native:twin")
+        windows.append(SealedWindow(twin, windows[0].prefix_key, windows[0].particles))
+        pool |= {window.record.window_id: window for window in windows}
+        store.put(windows)
+        if rng.random() < 0.1:
+            store.forget(rng.sample(sorted(store.windows()), 3))
+    assert store.stats().num_evicted > NUM_CUTS / 4
+    killed(store)
+    for number in range(NUM_CUTS):
+        path = tmp_path / "cut"
+        _cut(marks.root / str(number), marks.root / str(number + 1), path, rng)
+        store = DiskStore(path, cap, segment_bytes)
+        there = set(store.windows())
+        assert there >= marks.expected[number]
+        assert_holds(store, [pool[name] for name in there])
+        assert store.stats().num_quarantined == 0
+        assert store.check().bad == 0
+        later = sealed(make_chain(2, seed=10_000 + number))
+        store.put(later)
+        assert store.stats().used_bytes <= cap
+        assert_holds(store, later)
+        store.close()
+        shutil.rmtree(path)

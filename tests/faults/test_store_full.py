@@ -8,17 +8,30 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from collections.abc import Iterator, Sequence
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from glia.errors import NotFound, StoreBroken, StoreFull
+from glia.graph.profile import Profile
 from glia.store.base import Buffer, SealedWindow
 from glia.store.disk import DiskStore
-from tests.builders import WIDE, make_chain
-from tests.store_parts import MIB, assert_holds, load, sealed, segment_files
+from tests.builders import TINY, WIDE, make_chain
+from tests.store_parts import (
+    MIB,
+    assert_holds,
+    hits,
+    load,
+    names,
+    sealed,
+    segment_files,
+    sentinels,
+)
 
 CAP = 64 * MIB
 
@@ -160,5 +173,118 @@ def test_without_a_file_descriptor_nothing_is_taken_for_damage(tmp_path: Path) -
     assert_holds(store, windows[:5])
     store.put(windows)
     assert_holds(store, windows)
+    assert store.check().bad_windows == 0
+    store.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MiB, where we may mount one."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount, umount = shutil.which("mount"), shutil.which("umount")
+    if mount is None or umount is None or os.geteuid():
+        pytest.skip("only root may mount a tmpfs")
+    command = [mount, "-t", "tmpfs", "-o", "size=64m,mode=700", "tmpfs", str(path)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a tmpfs is not allowed here")
+    try:
+        yield path
+    finally:
+        subprocess.run([umount, str(path)], check=True)
+
+
+def _retried(step: Callable[[], None], within_s: float) -> None:
+    """Until it is not refused any more, or too late."""
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            step()
+            return
+        except StoreFull:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.mark.spec(30)
+@pytest.mark.fault("F5")
+@pytest.mark.parametrize("profile", [TINY, WIDE], ids=["index", "segments"])
+def test_a_full_disk_is_refused_and_gives_way(small_disk: Path, profile: Profile) -> None:
+    """With small windows it is the index that meets the end of the disk, as often as not."""
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(40 * MIB))
+    store = DiskStore(small_disk / "store", 4096 * MIB)
+    put: list[SealedWindow] = []
+    refused: list[SealedWindow] = []
+    for seed in range(4000):
+        refused = sealed(make_chain(20 if profile is TINY else 1, profile=profile, seed=seed))
+        try:
+            store.put(refused)
+        except StoreFull:
+            break
+        put += refused
+    for _ in range(3):
+        with pytest.raises(StoreFull) as caught:
+            store.put(refused)
+        assert caught.value.hint
+    assert load(store, refused) == [None] * len(refused)
+    assert_holds(store, put[:: max(1, len(put) // 50)])
+    ballast.unlink()
+    _retried(lambda: store.put(refused), within_s=5.0)
+    assert_holds(store, refused)
+    assert store.check().bad_windows == 0
+    store.forget(names(put))
+    assert_holds(store, refused)
+    store.close()
+    store = DiskStore(small_disk / "store", 4096 * MIB)
+    assert set(store.windows()) == names(refused)
+    assert_holds(store, refused)
+    store.close()
+
+
+@pytest.mark.spec(30)
+@pytest.mark.fault("F5")
+def test_a_disk_too_full_to_forget_says_so_and_forgets_later(small_disk: Path) -> None:
+    """The second index that forgetting needs finds no room."""
+    store = DiskStore(small_disk / "store", 4096 * MIB)
+    chains = [sealed(make_chain(20, seed=seed)) for seed in range(150)]
+    for windows in chains:
+        store.put(windows)
+    room = os.statvfs(small_disk)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(room.f_bavail * room.f_frsize - 300 * 1024))
+    with pytest.raises(StoreFull):
+        store.forget(names(chains[0]))
+    assert_holds(store, chains[1])
+    assert load(store, chains[0]) == [None] * 20
+    ballast.unlink()
+    store.forget(names(chains[0]))
+    assert hits(small_disk, sentinels(chains[0])) == []
+    for windows in chains[1:]:
+        assert_holds(store, windows[:2])
+    store.close()
+
+
+@pytest.mark.fault("F6")
+def test_without_a_file_descriptor_nothing_is_lost_by_making_room(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    windows = [sealed(make_chain(1, profile=WIDE, seed=seed))[0] for seed in range(30)]
+    store = DiskStore(path, 20 * 140 * 1024, segment_bytes=1024 * 1024)
+    store.put(windows[:18])
+    before = store.stats()
+    with no_descriptor_left():
+        for _ in range(3):
+            with pytest.raises(StoreBroken):
+                store.put(windows[18:24])
+        with pytest.raises(StoreBroken):
+            store.forget(names(windows[17:18]))
+    stats = store.stats()
+    assert stats.num_quarantined == 0
+    assert stats.num_windows > before.num_windows / 2
+    store.put(windows[18:24])
+    assert_holds(store, windows[18:24])
+    assert store.forget(names(windows[17:18])).num_windows <= 1
+    assert hits(path, sentinels(windows[17:18])) == []
+    assert store.stats().used_bytes <= 20 * 140 * 1024
     assert store.check().bad_windows == 0
     store.close()

@@ -10,6 +10,7 @@ import pytest
 
 from glia.errors import GliaError, NotFound
 from glia.store.disk import DiskStore
+from glia.store.keys import USAGE, segment_of
 from tests.builders import make_chain, make_profile
 from tests.store_parts import MIB, assert_holds, assert_never_wrong, load, sealed, segment_files
 
@@ -116,6 +117,8 @@ def test_whole_directories_removed(path: Path, remove: Callable[[Path], None]) -
 def test_a_segment_removed_while_closed_is_a_miss(path: Path) -> None:
     segment_files(path)[-1].unlink()
     store = _opened(path)
+    known = [segment_of(key) for key in store._catalog.index.keys(USAGE)]
+    assert known == [int(file.stem) for file in segment_files(path)]
     right = assert_never_wrong(store, WINDOWS)
     assert any(right)
     assert not all(right)

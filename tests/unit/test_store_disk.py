@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import threading
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from glia.errors import StoreFull
 from glia.graph.ids import BlockId, WindowId
 from glia.store.base import SealedWindow
 from glia.store.commit import CommitQueue, Ticket
+from glia.store.dead import joined
 from glia.store.disk import DiskStore
 from glia.store.plan import Cursor, plan_put
 from glia.store.schema import Location, Span
@@ -23,6 +25,7 @@ from tests.store_parts import (
     MIB,
     assert_holds,
     disk_bytes,
+    flip_bit,
     killed,
     load,
     names,
@@ -326,4 +329,72 @@ def test_a_plan_counts_at_least_what_it_adds(tmp_path: Path) -> None:
     plan = plan_put(windows, store._writer, store._tail.end, MIB)
     store.put(windows)
     assert 0 <= plan.num_bytes - store.stats().used_bytes <= 3 * 41
+    store.close()
+
+
+def test_ranges_side_by_side_are_erased_as_one() -> None:
+    spans = [Span(1, 8, 4), Span(2, 12, 4), Span(1, 0, 8), Span(1, 16, 1), Span(2, 0, 4)]
+    assert joined(spans) == [Span(1, 0, 12), Span(1, 16, 1), Span(2, 0, 4), Span(2, 12, 4)]
+    assert joined([]) == []
+
+
+def test_a_damaged_head_of_a_segment_is_found_and_mended(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store = DiskStore(path, MIB, segment_bytes=16 * 1024)
+    windows = sealed(make_chain(6))
+    store.put(windows)
+    files = segment_files(path)
+    heads = [file.read_bytes()[:64] for file in files]
+    for bit in (0, 37, 77, 100, 12 * 8 + 5, 511):
+        flip_bit(files[0], bit)
+        report = store.check()
+        assert (report.checked, report.bad, report.bad_windows) == (12, 1, 0)
+        assert [file.read_bytes()[:64] for file in files] == heads
+        assert store.check().bad == 0
+    assert_holds(store, windows)
+    store.close()
+
+
+def test_an_index_that_is_built_again_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store"
+    store = DiskStore(path, MIB)
+    assert caplog.messages == []
+    store.put(sealed(make_chain(3)))
+    store.close()
+    shutil.rmtree(path / "index")
+    DiskStore(path, MIB).close()
+    assert [record.name for record in caplog.records] == ["glia.store"] * 2
+    assert "3 windows" in caplog.text
+
+
+def test_uses_cost_one_row_of_a_chain_and_no_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DiskStore(tmp_path / "store", 64 * MIB)
+    windows = sealed(make_chain(20))
+    store.put(windows)
+    written: list[tuple[int, bool]] = []
+    write = store._catalog.index.write
+
+    def counted(changes: Any, *, sync: bool) -> None:
+        rows = list(changes)
+        written.append((sum(key[:1] in b"lt" for key, _ in rows), sync))
+        write(rows, sync=sync)
+
+    monkeypatch.setattr(store._catalog.index, "write", counted)
+    for _ in range(5):
+        load(store, windows)
+        store.touch([window.record.window_id for window in windows])
+    assert written == []
+    store.put(sealed(make_chain(1, seed=1)))
+    assert written == [(3 + 2, True)]  # l and t of the old leaf, t without its old place
+    monkeypatch.setattr("glia.store.order.MAX_NOTED", 4)
+    for seed in range(4):
+        store.put(sealed(make_chain(1, seed=10 + seed)))
+    del written[:]
+    for seed in range(4):
+        load(store, sealed(make_chain(1, seed=10 + seed)))
+    assert written == [(4 * 3, False)]  # so many are noted that they are written
     store.close()
