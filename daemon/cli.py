@@ -16,6 +16,7 @@ from daemon.verbs import (
     completion,
     config,
     conversations,
+    doctor,
     forget,
     models,
     node,
@@ -114,7 +115,10 @@ def _parser() -> argparse.ArgumentParser:
         help="where the node lives (default: $GLIA_DATA_DIR, else ~/.local/share/glia)",
     )
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    groups = (node, config, unit, models, run, chat, conversations, forget, recall, ps, store)
+    groups = (
+        *(node, config, doctor, unit, models, run, chat, conversations, forget, recall, ps),
+        store,
+    )
     for group in groups:
         group.add_verbs(verbs, common)
     completion.add_verbs(verbs, common, parser)

@@ -1,0 +1,56 @@
+"""Versions, and whether the running gliad is the one that is installed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+from daemon.doctor.finding import Finding, Subject
+from daemon.settings import as_text
+
+_PACKAGES = ("gliad", "torch", "transformers", "tokenizers", "plyvel", "trio", "msgspec", "blake3")
+_INSTALL = "make setup, or pip install -r requirements.lock"
+
+
+def look(subject: Subject) -> Iterator[Finding]:
+    """Python, packages by their metadata (none is imported), the process."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    fits = (3, 11) <= sys.version_info < (3, 13)
+    change = "" if fits else "use Python 3.11 or 3.12"
+    yield Finding("python", "ok" if fits else "warn", python, change)
+    for package in _PACKAGES:
+        try:
+            yield Finding(package, "ok", version(package))
+        except PackageNotFoundError:
+            yield Finding(package, "bad", "not installed", _INSTALL)
+    yield from _process(subject)
+
+
+def _process(subject: Subject) -> Iterator[Finding]:
+    status = subject.status
+    if status is None:
+        yield Finding("gliad runs", "ok", "no: gliad start")
+        return
+    yield Finding("gliad runs", "ok", f"pid {status.pid}, up {status.uptime_s:,.0f} s")
+    try:
+        installed = version("gliad")
+    except PackageNotFoundError:
+        installed = status.version
+    if status.version != installed:
+        found = f"{status.version} runs, {installed} is installed"
+        yield Finding("gliad's version", "warn", found, "gliad stop, then gliad start")
+    differing = [k for k, v in as_text(subject.config).items() if status.settings.get(k, v) != v]
+    if differing:
+        found = f"it was started with another {', '.join(differing)}"
+        yield Finding("gliad's settings", "warn", found, "gliad config shows both")
+    for engine in status.engines:
+        if engine.error:
+            yield Finding(f"engine of {engine.model}", "warn", engine.error, "look at gliad.log")
+    for tier, value in status.tiers.items():
+        if value.quarantined:
+            found = f"{value.quarantined:,} windows were damaged and set aside"
+            yield Finding(f"tier {tier}", "warn", found, "gliad check; then look after that disk")
+    if status.counters.get("crashed"):
+        found = f"{status.counters['crashed']:,} connections crashed"
+        yield Finding("gliad's log", "warn", found, "look at gliad.log, and report what is there")

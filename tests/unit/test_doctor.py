@@ -1,0 +1,199 @@
+"""doctor: what it finds in a good place, and in places with one thing wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.config import load_config
+from daemon.doctor import disk, memory, models, software
+from daemon.doctor.finding import Finding, Subject, examine
+from daemon.machine import memory_bytes
+from daemon.paths import Paths
+from glia.local import values
+from tests.cli_parts import World, say
+from tests.fake_gliad import FakeGliad
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data dir with everything right, and a model."""
+    models_dir, data_dir = tmp_path / "models", tmp_path / "node"
+    models_dir.mkdir()
+    monkeypatch.setenv("GLIA_MODELS_DIR", str(models_dir))
+    for name in ("", "store", "models", "conversations"):
+        (data_dir / name).mkdir(mode=0o700)
+    (data_dir / "glia.toml").touch(mode=0o600)
+    (data_dir / "glia.toml").write_text('[l0]\nsize = "1MiB"\n[l2]\nsize = "1MiB"\n')
+    write_model(models_dir / "tiny")
+    return data_dir
+
+
+def write_model(directory: Path) -> None:
+    directory.mkdir()
+    header = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+    (directory / "model.safetensors").write_bytes(
+        len(header).to_bytes(8, "little") + header + bytes(4)
+    )
+    (directory / "config.json").write_text('{"model_type": "llama"}')
+
+
+def findings(data_dir: Path, capfd: Any) -> tuple[int, dict[str, dict[str, str]]]:
+    said = say(capfd, "doctor", "--data-dir", str(data_dir), "--json")
+    return said.code, {row["name"]: row for row in said.json}
+
+
+def subject(data_dir: Path) -> Subject:
+    return Subject(load_config(data_dir, None, os.environ), Paths(data_dir), None)
+
+
+def test_all_is_well(place: Path, capfd: Any) -> None:
+    began_s = time.monotonic()
+    code, found = findings(place, capfd)
+    assert code == 0
+    assert time.monotonic() - began_s < 10
+    assert {name for name, row in found.items() if row["verdict"] == "bad"} == set()
+    for name in ("permissions", "python", "torch", "memory", "disk", "reading", "clock"):
+        assert found[name]["verdict"] in ("ok", "warn"), found[name]
+    assert found["model tiny"]["verdict"] == "ok"
+    assert sorted(os.listdir(place)) == ["conversations", "glia.toml", "models", "store"]
+    assert "VERDICT" in say(capfd, "doctor", "--data-dir", str(place)).out
+
+
+def test_a_place_that_is_not_there_yet(tmp_path: Path, capfd: Any) -> None:
+    _, found = findings(tmp_path / "a" / "b", capfd)
+    assert found["data dir"]["verdict"] == "ok"
+    assert not (tmp_path / "a").exists()
+
+
+def open_up(data_dir: Path) -> None:
+    (data_dir / "store").chmod(0o750)
+
+
+def misspell(data_dir: Path) -> None:
+    (data_dir / "glia.toml").write_text("[l0]\nsizes = 1\n")
+
+
+def starve(data_dir: Path) -> None:
+    (data_dir / "glia.toml").write_text('[engine]\nmemory = "100MiB"\n')
+
+
+def set_the_clock_back(data_dir: Path) -> None:
+    os.utime(data_dir / "store", (time.time() + 9999,) * 2)
+
+
+def break_a_model(data_dir: Path) -> None:
+    (data_dir.parent / "models" / "tiny" / "model.safetensors").write_bytes(b"torn")
+
+
+def misname_a_key(data_dir: Path) -> None:
+    (data_dir.parent / "models" / "m.model").write_text('sauce = "x"\n')
+
+
+def have_no_model(data_dir: Path) -> None:
+    (data_dir.parent / "models" / "tiny").rename(data_dir.parent / "away")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "name", "verdict", "change"),
+    [
+        (open_up, "permissions", "bad", "chmod -R go-rwx"),
+        (misspell, "settings", "bad", "known here"),
+        (starve, "memory", "bad", "[engine] memory"),
+        (set_the_clock_back, "clock", "warn", "set the clock"),
+        (break_a_model, "model tiny", "warn", "get the file"),
+        (misname_a_key, "model m", "warn", "known here"),
+        (have_no_model, "models", "warn", "gliad models add"),
+    ],
+)
+def test_one_thing_wrong(
+    spoil: Callable[[Path], None], name: str, verdict: str, change: str, place: Path, capfd: Any
+) -> None:
+    spoil(place)
+    code, found = findings(place, capfd)
+    assert found[name]["verdict"] == verdict, found[name]
+    assert change in found[name]["change"]
+    assert code == int(verdict == "bad")
+    said = say(capfd, "doctor", "--data-dir", str(place))
+    assert f"{verdict}: {name}: " in said.err
+
+
+def test_few_descriptors(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit, verdict in ((128, "bad"), (1024, "warn"), (65536, "ok"), (-1, "ok")):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (limit, limit))
+        found = {f.name: f.verdict for f in memory.look(subject(place))}
+        assert found["RLIMIT_NOFILE"] == verdict
+
+
+def test_a_full_or_slow_disk(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = disk.shutil._ntuple_diskusage  # type: ignore[attr-defined]
+    for free, verdict in ((2**20, "bad"), (100 * 2**20, "warn"), (2**40, "ok")):
+        (place / "glia.toml").write_text('[l2]\nsize = "1GiB"\n')
+        monkeypatch.setattr(disk.shutil, "disk_usage", lambda _, free=free: usage(1, 1, free))
+        found = {f.name: f for f in disk.look(subject(place))}
+        assert found["disk"].verdict == verdict
+        assert ("reading" in found) is (free == 2**40)
+    sync = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (time.sleep(0.5), sync(fd)))
+    began_s = time.monotonic()
+    found = {f.name: f for f in disk.look(subject(place))}
+    assert time.monotonic() - began_s < 6
+    assert found["writing and syncing"].verdict == found["fdatasync"].verdict == "warn"
+
+
+def test_what_cannot_be_looked_at_is_told(place: Path) -> None:
+    def broken(_: Subject) -> Any:
+        yield Finding("x", "ok", "y")
+        raise PermissionError(13, "Permission denied", "/z")
+
+    first, second = examine("disk", broken, subject(place))
+    assert first.name == "x"
+    assert (second.verdict, second.found) == ("bad", "cannot be looked at: /z: Permission denied")
+
+
+def test_a_package_that_is_missing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(software, "_PACKAGES", ("gliad", "no-such-package-anywhere"))
+    found = {f.name: f for f in software.look(subject(place))}
+    assert found["no-such-package-anywhere"].verdict == "bad"
+
+
+def test_a_running_gliad_is_asked(gliad: FakeGliad, world: World, capfd: Any) -> None:
+    world.settings = {"l1.size": '"7MiB"'}
+    world.engines = [values.EngineValue("tiny", "float32", "failed", error="it broke")]
+    said = say(capfd, "doctor", "--json")
+    found = {row["name"]: row for row in json.loads(said.out)}
+    assert found["gliad runs"]["found"].startswith("pid 7")
+    assert "l1.size" in found["gliad's settings"]["found"]
+    assert found["engine of tiny"]["found"] == "it broke"
+    assert "free memory" not in found  # gliad itself has it
+
+
+def test_memory_of_containers_counts(tmp_path: Path) -> None:
+    proc, groups = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text("MemTotal:  1000 kB\nMemAvailable:  500 kB\n")
+    assert memory_bytes(proc, groups) == 1_024_000
+    (proc / "self" / "cgroup").write_text("4:memory:/a/b\n1:cpu:/c\n0::/u/v\n")
+    for path, text in (("memory/a", "memory.limit_in_bytes"), ("u/v", "memory.max")):
+        (groups / path).mkdir(parents=True)
+        (groups / path / text).write_text("700000\n" if path == "u/v" else "9223372036854771712")
+    assert memory_bytes(proc, groups) == 700_000
+    (groups / "memory/a/memory.limit_in_bytes").write_text("600000")
+    (groups / "u/v/memory.max").write_text("max\n")
+    assert memory_bytes(proc, groups) == 600_000
+    (groups / "memory.max").write_text("5000")
+    assert memory_bytes(proc, groups) == 5000
+
+
+def test_a_manifest_in_the_data_dir_comes_first(place: Path) -> None:
+    write_model(place / "other")
+    (place / "models" / "tiny.model").write_text(f'source = "{place}/other"\n')
+    (found,) = models.look(subject(place))
+    assert found.found.endswith("/other")
