@@ -29,6 +29,8 @@ from daemon.verbs import (
 from daemon.verbs.arguments import absolute, nameable
 from glia.errors import BadRequest, GliaError
 
+_GROUPS = (node, config, doctor, unit, models, run, chat, conversations, forget, recall, ps, store)
+
 Verb = Callable[[argparse.Namespace], int]
 
 _DESCRIPTION = "A daemon that gives every block of an LLM's K/V cache a name."
@@ -115,11 +117,7 @@ def _parser() -> argparse.ArgumentParser:
         help="where the node lives (default: $GLIA_DATA_DIR, else ~/.local/share/glia)",
     )
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    groups = (
-        *(node, config, doctor, unit, models, run, chat, conversations, forget, recall, ps),
-        store,
-    )
-    for group in groups:
+    for group in _GROUPS:
         group.add_verbs(verbs, common)
     completion.add_verbs(verbs, common, parser)
     return parser
