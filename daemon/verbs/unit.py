@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ SystemCallArchitectures=native
 WantedBy=default.target
 """
 _INSTALL = """to install it:
-  gliad unit {options}> ~/.config/systemd/user/gliad.service
+  mkdir -p ~/.config/systemd/user
+  {command} > ~/.config/systemd/user/gliad.service
   systemctl --user daemon-reload
   systemctl --user enable --now gliad
 to have it run while you are not logged in: loginctl enable-linger"""
@@ -71,7 +73,8 @@ def _unit(args: argparse.Namespace) -> int:
         families="AF_UNIX AF_INET AF_INET6" if config.http.listen else "AF_UNIX",
     )
     show.piece(text)
-    show.note(_INSTALL.format(options=f"--data-dir {args.data_dir} "))
+    again = shlex.join(map(str, ["gliad", "unit", "--data-dir", args.data_dir, *named]))
+    show.note(_INSTALL.format(command=again))
     return 0
 
 

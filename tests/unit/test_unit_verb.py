@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -47,6 +48,9 @@ def test_the_unit_starts_the_node_it_was_asked_for(capfd: Any, tmp_path: Path) -
     assert (service["Type"], service["Restart"]) == ("notify", "on-failure")
     assert service["RestrictAddressFamilies"] == "AF_UNIX"
     assert "systemctl --user enable --now gliad" in said.err
+    (printed,) = [line for line in said.err.splitlines() if "gliad unit" in line]
+    same = ["gliad", "unit", *options[2:], ">", "~/.config/systemd/user/gliad.service"]
+    assert shlex.split(printed) == same
 
 
 def test_the_unit_lets_the_door_listen(capfd: Any, tmp_path: Path) -> None:
