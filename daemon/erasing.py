@@ -7,7 +7,7 @@ what is still under way with them only has to end.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 
 import trio
 
@@ -22,24 +22,14 @@ _STEP_BYTES = 4 * 1024 * 1024  # zeroed at once on the trio thread: about a mill
 _log = logging.getLogger("gliad.erasing")
 
 
-async def erase(
-    memory: Memory, links: Iterable[EngineLink], window_ids: Collection[WindowId], tell: Tell
-) -> Forgotten:
-    """Remove hidden windows from L0 of these engines, from L1, and from L2.
+async def erase(memory: Memory, window_ids: Collection[WindowId], tell: Tell) -> Forgotten:
+    """Remove hidden windows from L1 and L2.
 
-    Raises: StoreBroken, StoreFull (some of it is done then; it can be asked again),
-        QuotaExceeded where an engine does not listen.
+    Raises: StoreBroken, StoreFull (some of it is done then; it can be asked again).
     """
     names = frozenset(window_ids)
     await memory.writer.withdraw(names)
     await memory.loader.until_unpinned(names)
-    links = list(links)
-    for number, link in enumerate(links):
-        tell("forgetting in engines", number, len(links))
-        try:
-            await link.forget_l0(list(names))
-        except EngineDied:  # and its memory with it
-            _log.info("an engine ended while it forgot")
     memory.table.forget(names)
     memory.writer.tell_progress()
     await wipe(memory)
@@ -47,6 +37,23 @@ async def erase(
     forgotten = await trio.to_thread.run_sync(memory.store.forget, names, told)
     memory.records.forget(names)
     return forgotten
+
+
+async def erase_in_engines(
+    links: Sequence[EngineLink], window_ids: Collection[WindowId], tell: Tell
+) -> None:
+    """Remove windows from L0, once they are hidden no more.
+
+    (An engine that seals the same anew waits until then, and answers nothing meanwhile.)
+
+    Raises: QuotaExceeded where an engine does not listen.
+    """
+    for number, link in enumerate(links):
+        tell("forgetting in engines", number, len(links))
+        try:
+            await link.forget_l0(list(window_ids))
+        except EngineDied:  # and its memory with it
+            _log.info("an engine ended while it forgot")
 
 
 async def wipe(memory: Memory) -> None:

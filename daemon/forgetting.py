@@ -13,15 +13,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import trio
 
 from daemon.conversations import Conversations
 from daemon.engines import Engines
-from daemon.erasing import erase
+from daemon.erasing import erase, erase_in_engines
 from daemon.looking import Looking
 from daemon.memory import Memory
 from daemon.telling import Tell
@@ -191,32 +191,33 @@ class Forgetting:
                     f"{', '.join(holders)} has leased windows of {names[0]}",
                     hint="ask again when that process has given them back, or end it",
                 )
-            window_ids = self._hide(doomed.key_of, stack)
-            for name in names:
-                await self._conversations.mark(name)
-            freed_bytes = await self._erase(window_ids, tell)
+            window_ids = list(doomed.key_of)
+            with self._hidden(window_ids):
+                for name in names:
+                    await self._conversations.mark(name)
+                forgotten = await erase(self._memory, window_ids, tell)
+            await erase_in_engines(self._engines.links(), window_ids, tell)
             for name in names:
                 await self._conversations.remove(name)
-        return Outcome(len(names), len(window_ids), freed_bytes, doomed.num_saved)
+        return Outcome(len(names), len(window_ids), forgotten.freed_bytes, doomed.num_saved)
 
     async def _sweep(self, unreferenced: bool, tell: Tell) -> Outcome:
-        with ExitStack() as stack:
-            doomed = await self._looking.without_conversations(unreferenced, tell)
-            if not doomed.key_of:
-                return Outcome()
-            window_ids = self._hide(doomed.key_of, stack)
-            freed_bytes = await self._erase(window_ids, tell)
-        return Outcome(0, len(window_ids), freed_bytes)
+        doomed = await self._looking.without_conversations(unreferenced, tell)
+        window_ids = list(doomed.key_of)
+        if not window_ids:
+            return Outcome()
+        with self._hidden(window_ids):
+            forgotten = await erase(self._memory, window_ids, tell)
+        await erase_in_engines(self._engines.links(), window_ids, tell)
+        return Outcome(0, len(window_ids), forgotten.freed_bytes)
 
-    def _hide(self, names: Iterable[WindowId], stack: ExitStack) -> list[WindowId]:
-        window_ids = list(names)
+    @contextmanager
+    def _hidden(self, window_ids: Sequence[WindowId]) -> Iterator[None]:
         self._memory.hidden.hide(window_ids)
-        stack.callback(self._memory.hidden.show, window_ids)
-        return window_ids
-
-    async def _erase(self, window_ids: Sequence[WindowId], tell: Tell) -> int:
-        links = self._engines.links()
-        return (await erase(self._memory, links, window_ids, tell)).freed_bytes
+        try:
+            yield
+        finally:
+            self._memory.hidden.show(window_ids)
 
 
 def _nobody(what: str, done: int, total: int) -> None:

@@ -41,18 +41,8 @@ def run_with(tmp_path: Path, body: Body, l1_bytes: int = MIB) -> None:
 
 async def forget(memory: Memory, names: Sequence[WindowId]) -> None:
     memory.hidden.hide(names)
-    await erase(memory, [], names, silent)
+    await erase(memory, names, silent)
     memory.hidden.show(names)
-
-
-class IdleEngine:
-    """It takes a while to forget."""
-
-    forgotten: Sequence[WindowId] = ()
-
-    async def forget_l0(self, windows: Sequence[WindowId]) -> None:
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        self.forgotten = windows
 
 
 def sentinels(chain: Chain, start: int = 0) -> list[bytes]:
@@ -202,10 +192,10 @@ def test_whoever_waits_for_a_dirty_window_does_not_hang(tmp_path: Path) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(flush)
             await trio.testing.wait_all_tasks_blocked(0.01)
-            memory.hidden.hide(gone.window_ids)
-            link = IdleEngine()
-            await erase(memory, [link], gone.window_ids, silent)  # type: ignore[list-item]
-            assert set(link.forgotten) == set(gone.window_ids)
+            memory.table.pin(gone.tip)
+            nursery.start_soon(forget, memory, gone.window_ids)
+            await trio.testing.wait_all_tasks_blocked(0.01)  # it is withdrawn, and still there
+            memory.loader.unpin([gone.tip])
 
     run_with(tmp_path, body)
 
@@ -282,7 +272,7 @@ def test_what_is_loaded_while_it_is_forgotten_does_not_come_back(
             nursery.start_soon(lease)
             await trio.testing.wait_all_tasks_blocked(0.01)
             memory.hidden.hide(gone.window_ids[2:])
-            await erase(memory, [], gone.window_ids[2:], silent)
+            await erase(memory, gone.window_ids[2:], silent)
             memory.hidden.show(gone.window_ids[2:])
             store.reads.release(1000)
         assert tiers == [2, 2]
@@ -335,7 +325,7 @@ def test_sealing_what_is_being_forgotten_makes_it_anew(tmp_path: Path) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(seal, memory, chain)
             await trio.testing.wait_all_tasks_blocked(0.01)
-            await erase(memory, [], chain.window_ids, silent)
+            await erase(memory, chain.window_ids, silent)
             assert len(memory.table) == 0
             memory.hidden.show(chain.window_ids)
         await memory.flush(chain.window_ids)
