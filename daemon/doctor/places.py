@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from daemon.doctor.finding import Finding, Subject
+from daemon.paths import CONFIG_NAME
 from glia.errors import GliaError
 from glia.local.address import socket_path
 
@@ -53,7 +54,8 @@ def _parent(subject: Subject) -> Finding:
 
 
 def _modes(path: Path) -> Finding:
-    wide = [name for name, mode, _ in _files(path) if mode & 0o077]
+    # The user writes the settings, with any umask; they hold no secret.
+    wide = [name for name, mode, _ in _files(path) if mode & 0o077 and name != CONFIG_NAME]
     if not wide:
         return Finding("permissions", "ok", "everything is for its owner only")
     found = f"open to other users: {_list(wide)}"

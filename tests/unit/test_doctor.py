@@ -30,8 +30,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GLIA_MODELS_DIR", str(models_dir))
     for name in ("", "store", "models", "conversations"):
         (data_dir / name).mkdir(mode=0o700)
-    (data_dir / "glia.toml").touch(mode=0o600)
     (data_dir / "glia.toml").write_text('[l0]\nsize = "1MiB"\n[l2]\nsize = "1MiB"\n')
+    (data_dir / "glia.toml").chmod(0o644)
     write_model(models_dir / "tiny")
     return data_dir
 
@@ -62,7 +62,7 @@ def test_all_is_well(place: Path, capfd: Any) -> None:
     assert {name for name, row in found.items() if row["verdict"] == "bad"} == set()
     for name in ("permissions", "python", "torch", "memory", "disk", "reading", "clock"):
         assert found[name]["verdict"] in ("ok", "warn"), found[name]
-    assert found["model tiny"]["verdict"] == "ok"
+    assert found["permissions"]["verdict"] == found["model tiny"]["verdict"] == "ok"
     assert sorted(os.listdir(place)) == ["conversations", "glia.toml", "models", "store"]
     assert "VERDICT" in say(capfd, "doctor", "--data-dir", str(place)).out
 
