@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from glia.client import Client
 from glia.errors import ArenaExhausted, EngineDied
 from glia.local import messages as m
 from glia.local import values
@@ -178,6 +179,13 @@ def test_an_engine_that_hangs_holds_up_nobody_else(
                 os.kill(stuck, signal.SIGKILL)
 
 
+def take_reply(client: Client) -> object:
+    """What is not the progress of call 900."""
+    while isinstance(message := client._connection.take(900, 10.0), m.Progress):
+        pass
+    return message
+
+
 def test_a_term_while_an_engine_loads_ends_both(
     node: RunningNode, model_dir: Path, tmp_path: Path
 ) -> None:
@@ -192,8 +200,7 @@ def test_a_term_while_an_engine_loads_ends_both(
         assert own.stop(5.0) == ""
         assert not Path(f"/proc/{pid}").exists()
         with pytest.raises(Exception, match="closed the connection"):
-            while isinstance(client._connection.take(900, 10.0), m.Progress):
-                pass
+            take_reply(client)
 
 
 # -- failed imports ------------------------------------------------------------------------
