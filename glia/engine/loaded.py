@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from glia.engine.forward import Forward
-from glia.engine.threads import fitting_threads
+from glia.engine.threads import LayerThreads, fitting_threads
 from glia.graph.profile import LayerShape
 from glia.kv.attention import LayerHeads, PooledAttention, Rows
 from glia.kv.compute import Piece
@@ -52,6 +52,7 @@ class LoadedModel:
         self._pool = pool
         self._attention = attention
         self._forward = forward
+        self._layer_threads = LayerThreads()
 
     @property
     def dtype(self) -> torch.dtype:
@@ -114,8 +115,13 @@ class LoadedModel:
     def restore(
         self, payloads: Sequence[torch.Tensor], position: int, slots: Sequence[int]
     ) -> None:
-        for layer, (heads, payload) in enumerate(zip(self._heads, payloads, strict=True)):
-            self._pool.load(layer, payload, slots, heads.rotary, position)
+        @torch.inference_mode()
+        def load(layer: int, part: int) -> None:
+            rotary = self._heads[layer].rotary
+            self._pool.load(layer, payloads[layer], slots, rotary, position, part)
+
+        num_parts = self._pool.num_parts(len(slots) * self._pool.block_size)
+        self._layer_threads.run(load, len(self._heads), num_parts)
 
     @torch.inference_mode()
     def clear(self, slots: Sequence[int]) -> None:

@@ -8,7 +8,6 @@ and masked; nothing that is computed depends on them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,10 +18,10 @@ from glia.errors import PoolExhausted
 from glia.graph.profile import LayerShape
 from glia.kv.kernel import KEY_TILE
 from glia.kv.rotary import Rotary, rotate_in_place
+from glia.kv.scratch import ALIGN_BYTES, Scratch, zeros
 
 _MIN_SLOTS = 4
 _MAX_RUNS = 16  # copied one by one; above some 35, one gather of all slots is faster
-ALIGN_BYTES = 64  # a cache line: vectors that straddle two are slower
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +77,6 @@ def num_slots_for(
     return num_slots
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zeros; on the CPU pages come from the kernel only when they are touched."""
-    if device.type != "cpu":
-        return torch.zeros(shape, dtype=dtype, device=device)
-    num_bytes = math.prod(shape) * dtype.itemsize
-    memory = torch.from_numpy(np.zeros(num_bytes + ALIGN_BYTES, np.uint8))
-    start = -memory.data_ptr() % ALIGN_BYTES
-    return memory[start : start + num_bytes].view(dtype).view(shape)
-
-
 class Pool:
     """K and V of every slot, per layer [G, N * S + 128, D], compute dtype.
 
@@ -111,12 +100,12 @@ class Pool:
         self.device = device
         rows = num_slots * block_size + KEY_TILE
         sizes = [(s.kv_heads, rows, s.head_dim) for s in shapes]
-        self._keys = [_zeros(size, dtype, device) for size in sizes]
-        self._values = [_zeros(size, dtype, device) for size in sizes]
+        self._keys = [zeros(size, dtype, device) for size in sizes]
+        self._values = [zeros(size, dtype, device) for size in sizes]
         longest = min(context_tokens, num_slots * block_size) + KEY_TILE + block_size
         width = max(s.kv_heads * s.head_dim for s in shapes)
-        self._scratch = _zeros((2, longest * width), dtype, device)
-        self._scratch_used = [0, 0]  # leading elements that are not zero for sure
+        self._width = width
+        self._scratch = Scratch(longest * width, dtype, device)
         self._is_written = bytearray(num_slots)
 
     @property
@@ -128,7 +117,7 @@ class Pool:
     @property
     def num_bytes(self) -> int:
         """Everything allocated."""
-        tensors = (*self._keys, *self._values, self._scratch)
+        tensors = (*self._keys, *self._values, self._scratch.data)
         return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
 
     def dispatch(self, position: int, num_tokens: int, table: Sequence[int]) -> Dispatch:
@@ -193,7 +182,7 @@ class Pool:
     ) -> torch.Tensor:
         num_heads, _, dim = tensor.shape
         if dispatch.gather is None:
-            out = self._room(which, num_heads * length * dim).view(num_heads, length, dim)
+            out = self._scratch.room(which, num_heads * length * dim).view(num_heads, length, dim)
             at = 0
             for first, count in dispatch.runs:
                 count = min(count, length - at)
@@ -202,7 +191,7 @@ class Pool:
             return out
         slots = dispatch.gather[: -(-length // self.block_size)]
         count = slots.shape[0] * self.block_size
-        out = self._room(which, num_heads * count * dim)
+        out = self._scratch.room(which, num_heads * count * dim)
         by_slot = self._by_slot(tensor).flatten(2)
         gathered = out.view(num_heads, slots.shape[0], self.block_size * dim)
         for head in range(num_heads):  # along the first dimension rows are copied whole
@@ -214,6 +203,10 @@ class Pool:
         used = tensor[:, : self.num_slots * self.block_size]
         return used.view(num_heads, self.num_slots, self.block_size, dim)
 
+    def num_parts(self, num_tokens: int) -> int:
+        """How many layers may load so many tokens at once, each by a thread of its own."""
+        return max(1, self._scratch.num_elements // (num_tokens * self._width))
+
     def load(
         self,
         layer: int,
@@ -221,6 +214,7 @@ class Pool:
         slots: Sequence[int],
         rotary: Rotary | None,
         position: int,
+        part: int = 0,
     ) -> None:
         """Store W windows, rotated as prefill rotates.
 
@@ -229,6 +223,7 @@ class Pool:
             slots: W slots.
             rotary: None for a layer without positions.
             position: of the first window's first token.
+            part: which of `num_parts` this is.
         """
         num_windows, size, num_heads, width = payload.shape
         num_tokens, dim = num_windows * size, width // 2
@@ -239,14 +234,15 @@ class Pool:
             rows = slice(slots[0] * size, slots[0] * size + num_tokens)
             keys, values = self._keys[layer][:, rows], self._values[layer][:, rows]
             values.view(by_head[..., dim:].shape).copy_(by_head[..., dim:])
-            self._rotate_into(keys, by_head[..., :dim], cos_sin)
+            self._rotate_into(keys, by_head[..., :dim], cos_sin, part)
             return
         index = torch.tensor(list(slots), device=self.device)
         self._by_slot(self._values[layer])[:, index] = by_head[..., dim:].to(
             self.device, self.dtype
         )
-        keys = self._room(1, num_heads * num_tokens * dim).view(num_heads, num_tokens, dim)
-        self._rotate_into(keys, by_head[..., :dim], cos_sin)
+        keys = self._scratch.room(1, num_heads * num_tokens * dim, part)
+        keys = keys.view(num_heads, num_tokens, dim)
+        self._rotate_into(keys, by_head[..., :dim], cos_sin, part)
         self._by_slot(self._keys[layer])[:, index] = keys.view(by_head[..., :dim].shape)
 
     def _rotate_into(
@@ -254,11 +250,12 @@ class Pool:
         keys: torch.Tensor,
         source: torch.Tensor,
         cos_sin: tuple[torch.Tensor, torch.Tensor] | None,
+        part: int,
     ) -> None:
         """keys [G, W * S, D] become source [G, W, S, D], rotated."""
         keys.view(source.shape).copy_(source)
         if cos_sin is not None:
-            swapped = self._room(0, keys.numel()).view(keys.shape)
+            swapped = self._scratch.room(0, keys.numel(), part).view(keys.shape)
             rotate_in_place(keys, swapped, *cos_sin)
 
     def zero_slot(self, slot: int) -> None:
@@ -272,13 +269,7 @@ class Pool:
 
     def zero_scratch(self) -> None:
         """Forget what was gathered and rotated; between two dispatches nobody reads it."""
-        for which, used in enumerate(self._scratch_used):
-            self._scratch[which, :used] = 0
-        self._scratch_used = [0, 0]
-
-    def _room(self, which: int, num_elements: int) -> torch.Tensor:
-        self._scratch_used[which] = max(self._scratch_used[which], num_elements)
-        return self._scratch[which, :num_elements]
+        self._scratch.zero()
 
     def _mark(self, slots: Sequence[int]) -> None:
         for slot in slots:

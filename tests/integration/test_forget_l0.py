@@ -62,7 +62,7 @@ def buffers(rig: Rig) -> dict[str, torch.Tensor]:
     return {
         "keys": torch.cat([t.flatten() for t in pool._keys]),
         "values": torch.cat([t.flatten() for t in pool._values]),
-        "gathered": pool._scratch.flatten(),
+        "gathered": pool._scratch.data.flatten(),
         "queries": torch.cat([t.flatten() for t in packed]),
         "raw rows": torch.cat([t.flatten() for t in engine._computation._scratch]),
         "staging": torch.from_numpy(rig.memory.staging),

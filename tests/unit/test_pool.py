@@ -174,9 +174,9 @@ def test_scratch_is_zero_after_what_was_gathered_is_forgotten() -> None:
     fill(pool, table, [70])
     pool.load(0, torch.ones(2, SIZE, 2, 16), [9, 3], None, 0)
     pool.view(2, pool.dispatch(69, 1, table), KEY_TILE)
-    assert pool._scratch.any()
+    assert pool._scratch.data.any()
     pool.zero_scratch()
-    assert not pool._scratch.any()
+    assert not pool._scratch.data.any()
 
 
 @pytest.mark.parametrize("context", [64, 512, 100_000])
@@ -195,3 +195,16 @@ def test_a_cap_below_a_few_slots_is_refused_with_a_cap_that_works() -> None:
     assert caught.value.hint is not None
     needed = int(caught.value.hint.rsplit(" ", 1)[1])
     assert num_slots_for(needed, SHAPES, SIZE, torch.float32, 512) >= 16
+
+
+def test_layers_that_load_at_once_have_rooms_of_their_own() -> None:
+    pool = make_pool(num_slots=12, context=192)
+    assert pool.num_parts(192) == 1
+    num_parts = pool.num_parts(2 * SIZE)
+    assert num_parts > 4
+    rooms = [pool._scratch.room(0, 2 * SIZE * 32, part) for part in range(num_parts)]
+    for part, room in enumerate(rooms):
+        room.fill_(part + 1)
+    assert [int(room.min()) for room in rooms] == list(range(1, num_parts + 1))
+    pool.zero_scratch()
+    assert not pool._scratch.data.any()
