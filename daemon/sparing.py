@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import trio
 
 from daemon.attachments import Attachments, Computable
-from daemon.conversation_files import Kept
 from daemon.conversations import Conversations
 from daemon.memory import Memory
 from daemon.models_registry import ModelsRegistry
@@ -24,6 +24,14 @@ from glia.graph.ids import WindowId
 _AGAIN_S = 3600.0  # models' files are the user's: they may go without a word
 _AT_ONCE = 32  # conversations: whoever ends the node does not wait for all
 _log = logging.getLogger("gliad.sparing")
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """A conversation that was looked at: what it was, and what of it cannot be had again."""
+
+    kept: Kept
+    bad: frozenset[WindowId]
 
 
 class Sparing:
@@ -46,8 +54,7 @@ class Sparing:
         self._registry = registry
         self._attachments = attachments
         self._computable: frozenset[Computable] | None = None
-        self._looked: dict[str, Kept] = {}
-        self._bad_of: dict[str, frozenset[WindowId]] = {}
+        self._looked: dict[str, _Looked] = {}
         self._good_tips: set[WindowId] = set()
         self._wanted = trio.Event()
         self.spared: frozenset[WindowId] = frozenset()
@@ -78,45 +85,48 @@ class Sparing:
                 self._computable = None
 
     async def _look(self) -> None:
-        if self._computable is None:
-            await self._look_at_models()
+        computable = self._computable
+        if computable is None:
+            computable = await self._look_at_models()
         past = self._conversations.past(self._conversations.names())
         for name in self._looked.keys() - past.kept.keys():
             del self._looked[name]
-            self._bad_of.pop(name, None)
-        changed = [n for n, (kept, _) in past.kept.items() if self._looked.get(n) is not kept]
+        changed = [
+            name
+            for name, (kept, _) in past.kept.items()
+            if name not in self._looked or self._looked[name].kept is not kept
+        ]
         for start in range(0, len(changed), _AT_ONCE):
             names = changed[start : start + _AT_ONCE]
-            await trio.to_thread.run_sync(self._look_at, past, names)
+            await trio.to_thread.run_sync(self._look_at, past, names, computable)
         self._good_tips &= {tip for name in past.kept for tip in past.tips(name)}
-        spared = frozenset().union(*self._bad_of.values())
+        spared = frozenset[WindowId]().union(*(looked.bad for looked in self._looked.values()))
         if spared != self.spared:
             await trio.to_thread.run_sync(self._memory.store.spare, spared)
             self.spared = spared
 
-    async def _look_at_models(self) -> None:
+    async def _look_at_models(self) -> frozenset[Computable]:
         models = await trio.to_thread.run_sync(self._registry.known)
         computable = await trio.to_thread.run_sync(self._attachments.computable, models)
         self._computable = computable
         self._looked.clear()
-        self._bad_of.clear()
         self._good_tips.clear()
+        return computable
 
-    def _look_at(self, past: Past, names: Sequence[str]) -> None:
+    def _look_at(self, past: Past, names: Sequence[str], computable: frozenset[Computable]) -> None:
         """For a worker thread."""
         get = self._memory.records.get_now
         good = set(self._good_tips)
         for name in names:
             before, kept = self._looked.get(name), past.kept[name][0]
-            if before is not None and before.head.begin != kept.head.begin:
+            if before is not None and before.kept.head.begin != kept.head.begin:
                 before = None  # another one of that name
-            bad = set(self._bad_of[name]) if before is not None else set()
-            looked_at = set(before.head.tips) if before is not None else ()
-            tips = [tip for tip in kept.head.tips if tip not in looked_at]
+            bad = set(before.bad) if before is not None else set()
+            seen = set(before.kept.head.tips) if before is not None else set()
+            tips = [tip for tip in kept.head.tips if tip not in seen]
             starts = [*tips, *self._left_of(past, name, tips)]
-            find_unreproducible(starts, get, self._computable or (), good, bad)
-            self._looked[name] = kept
-            self._bad_of[name] = frozenset(bad)
+            find_unreproducible(starts, get, computable, good, bad)
+            self._looked[name] = _Looked(kept, frozenset(bad))
             self._good_tips.update(tip for tip in tips if tip in good)
 
     def _left_of(self, past: Past, name: str, tips: Sequence[WindowId]) -> list[WindowId]:
