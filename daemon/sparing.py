@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import trio
 
 from daemon.attachments import Attachments, Computable
+from daemon.conversation_files import Kept
 from daemon.conversations import Conversations
 from daemon.memory import Memory
 from daemon.models_registry import ModelsRegistry
