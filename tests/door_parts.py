@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -146,13 +147,21 @@ def num_descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def num_unix_sockets(pid: int) -> int:
-    """Of a door: its connections to gliad, and one pair of trio's."""
+def num_gliad_connections(pid: int) -> int:
+    """Of a door to its gliad: its Unix sockets, less the two pairs that trio has."""
     inodes = {
         line.split()[6] for line in Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]
     }
-    targets = (os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir())
-    return sum(target[8:-1] in inodes for target in targets if target.startswith("socket:["))
+    return sum(target[8:-1] in inodes for target in _targets(pid)) - 4
+
+
+def _targets(pid: int) -> list[str]:
+    """What the descriptors of a process are."""
+    found = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found.append(os.readlink(path))
+    return found
 
 
 def resident_bytes(pid: int) -> int:
@@ -163,11 +172,7 @@ def resident_bytes(pid: int) -> int:
 
 def listens(pid: int) -> list[str]:
     """Local addresses of the TCP sockets that a process has open, in any state."""
-    inodes = set()
-    for fd in Path(f"/proc/{pid}/fd").iterdir():
-        target = os.readlink(fd)
-        if target.startswith("socket:["):
-            inodes.add(target[8:-1])
+    inodes = {target[8:-1] for target in _targets(pid) if target.startswith("socket:[")}
     found = []
     for table in ("tcp", "tcp6", "udp", "udp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:

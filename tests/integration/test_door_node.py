@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from glia.client import Client
 from glia.model.tokenizer import Tokenizer
 from tests.chat_parts import exported, piped, roles, save_chat_model
-from tests.door_parts import ask, listens, num_unix_sockets
+from tests.door_parts import ask, listens, num_gliad_connections
 from tests.node_parts import RunningNode, until
 from tests.tiny_node import SETTINGS, add_manifest, engine_of, gliad, pid_of, refused
 
@@ -295,7 +295,6 @@ def test_a_client_that_goes_away_ends_its_run(
     pid = door_pid(node.process.pid)
     api.chat.completions.create(messages=user("Hi"), **greedy(1))  # so that its engine is there
     until(lambda: is_idle(client))
-    before = num_unix_sockets(pid)
     asked = greedy(3000, messages=user("Hi"), extra_body={"conversation": f"broken-{stream}"})
     if stream:
         with api.chat.completions.create(stream=True, **asked) as parts:
@@ -311,7 +310,7 @@ def test_a_client_that_goes_away_ends_its_run(
     assert [said.role for said in kept.messages] == ["user", "assistant"]
     assert kept.messages[1].end - kept.messages[1].start == client.runs()[0].completion_tokens
     assert 0 < client.runs()[0].completion_tokens < 3000
-    until(lambda: num_unix_sockets(pid) == before)
+    until(lambda: num_gliad_connections(pid) == 0)
     told = "200" if stream else "gone"
     until(lambda: re.search(rf"chat {told} \d+ ms tiny: .* cancelled", node.log) is not None)
 

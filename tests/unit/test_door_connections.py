@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -150,6 +151,20 @@ def test_the_oldest_that_waits_gives_way_and_none_that_is_served() -> None:
     in_time(main)
 
 
+def test_an_answered_one_that_waits_gives_way() -> None:
+    async def main() -> None:
+        async with serving(hello, max_open=2) as connect:
+            first, second = await connect(), await connect()
+            for client in (first, second):
+                await client.stream.send_all(HEAD)
+                assert (await client.read()).startswith(b"HTTP/1.1 200")
+            await trio.sleep(0.1)
+            await connect()
+            assert await first.closed_after() < 1
+
+    in_time(main)
+
+
 def test_where_all_are_served_a_new_one_is_closed() -> None:
     async def stuck(_scope: Scope, _receive: Receive, _send: Send) -> None:
         await trio.sleep_forever()
@@ -220,6 +235,20 @@ def test_bodies_are_bounded(receive: Receive, is_kept: bool, outcome: bytes | st
     async def main() -> None:
         body = await read_body(receive, is_kept=is_kept)
         assert (body.code if isinstance(body, Refusal) else body) == outcome
+
+    in_time(main, 0.0)
+
+
+@pytest.mark.fault("F11")
+def test_no_more_of_a_body_is_kept_than_is_taken() -> None:
+    async def main() -> None:
+        receive = body_of(*[b"a" * MIB] * 60)
+        tracemalloc.start()
+        try:
+            await read_body(receive, is_kept=True)
+            assert tracemalloc.get_traced_memory()[1] < 10 * MIB
+        finally:
+            tracemalloc.stop()
 
     in_time(main, 0.0)
 

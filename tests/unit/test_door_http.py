@@ -39,7 +39,7 @@ from tests.door_parts import (
     RunningDoor,
     ask,
     num_descriptors,
-    num_unix_sockets,
+    num_gliad_connections,
     read_answer,
     resident_bytes,
 )
@@ -126,6 +126,7 @@ def test_a_chat_at_once(door: RunningDoor, scene: Scene) -> None:
     said = door.ask(CHAT_URL, CHAT)
     assert said.status == 200
     assert said.headers["content-type"] == "application/json"
+    assert said.headers["content-length"] == str(len(said.body))
     body = said.json
     assert re.fullmatch(r"chatcmpl-[0-9a-f]{24}", body.pop("id"))
     assert abs(body.pop("created") - time.time()) < 60
@@ -215,7 +216,7 @@ def test_a_text_as_it_comes(door: RunningDoor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stop", "text"), [("Or", "Paris. "), ("s. O", "Pari"), ("é?", ANSWER[:10])]
+    ("stop", "text"), [("Or", "Paris. "), ("s. O", "Pari"), ("é?", ANSWER[:10]), ("?x", ANSWER)]
 )
 def test_nothing_of_a_stop_string_is_said(door: RunningDoor, stop: str, text: str) -> None:
     asked = {**CHAT, "stop": stop}
@@ -252,6 +253,7 @@ def chat_in(door: RunningDoor, name: str, *texts: str, **headers: str) -> Answer
 def test_a_named_conversation_goes_on_with_its_log(door: RunningDoor, scene: Scene) -> None:
     assert chat_in(door, "trip", "Hi").json["glia"]["conversation"] == "trip"
     assert scene.sent().turn is not None
+    assert scene.sent().turn.create is True
     log = [*scene.sent().tokens, *scene.world.tokens]
     said = chat_in(door, "trip", "Hi", ANSWER, "More", glia_conversation="trip")
     assert said.json["glia"]["conversation"] == "trip"
@@ -259,6 +261,7 @@ def test_a_named_conversation_goes_on_with_its_log(door: RunningDoor, scene: Sce
     assert call.tokens[: len(log)] == log
     assert call.turn is not None
     assert (call.turn.conversation, call.turn.keep) == ("trip", len(log))
+    assert call.turn.create is False
     (told,) = call.turn.messages
     assert (told.role, told.content) == ("user", None)  # its tokens say it
     assert call.tokens[told.start : told.end] == Tokenizer.load(scene.world.model.source).encode(
@@ -285,6 +288,13 @@ def test_messages_must_go_on_with_it(
     assert refused.status == 400
     assert (refused.error["param"], refused.error["code"]) == (field, "conversation_differs")
     assert len(scene.world.conversations.kept["trip"].messages) == 2
+
+
+def test_a_message_of_another_role_is_another_message(door: RunningDoor) -> None:
+    chat_in(door, "trip", "Hi")
+    said = [{"role": "system", "content": "Hi"}, {"role": "assistant", "content": ANSWER}]
+    asked = {**CHAT, "conversation": "trip", "messages": [*said, *CHAT["messages"]]}
+    assert door.ask(CHAT_URL, asked).error["param"] == "messages[0]"
 
 
 def test_an_answer_is_known_again_as_far_as_it_was_told(door: RunningDoor) -> None:
@@ -466,11 +476,11 @@ def test_more_requests_than_may_be_are_refused(door: RunningDoor, scene: Scene) 
 
     scene.world.answer = answer  # type: ignore[method-assign]
     pid = door.process.pid
-    before = num_unix_sockets(pid)
+    until(lambda: num_gliad_connections(pid) == 0)
     with ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(door.ask, CHAT_URL, CHAT) for _ in range(4)]
         try:
-            until(lambda: num_unix_sockets(pid) == before + 4)
+            until(lambda: num_gliad_connections(pid) == 4)
             refused = door.ask(CHAT_URL, CHAT)
             assert (refused.status, refused.error["code"]) == (503, "too_many_requests")
             assert refused.headers["retry-after"] == "1"
