@@ -5,9 +5,9 @@ Nothing is in the index before the catalog has applied the draft. Under the cata
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from glia.store.index import Change, Index
 from glia.store.keys import BLOCK, COUNTED, NEXT, PREFIX, WINDOW, usage_key
@@ -58,7 +58,10 @@ class Draft:
 
     def put(self, key: bytes, value: bytes) -> None:
         """A row, new or not. Raises: IndexDamaged."""
-        old = self.get(key)
+        self.replace(key, self.get(key), value)
+
+    def replace(self, key: bytes, old: bytes | None, value: bytes) -> None:
+        """As put, where it is known what the row is."""
         if old is None:
             self.add(key, value)
         else:
@@ -92,13 +95,13 @@ class Draft:
     def grow(self, number: int, end: int) -> None:
         """A group more, which ends at `end`."""
         usage = self.usage(number) or Usage()
-        self.usages[number] = replace(usage, size=end, num_groups=usage.num_groups + 1)
+        self.usages[number] = dataclasses.replace(usage, size=end, num_groups=usage.num_groups + 1)
 
     def shrink(self, number: int) -> None:
         """A group less."""
         usage = self.usage(number)
         if usage is not None:
-            self.usages[number] = replace(usage, num_groups=usage.num_groups - 1)
+            self.usages[number] = dataclasses.replace(usage, num_groups=usage.num_groups - 1)
 
     def changes(self) -> Iterable[Change]:
         """For the index."""
@@ -108,7 +111,7 @@ class Draft:
 
     def counted(self, state: State) -> State:
         """The state after these changes."""
-        return replace(
+        return dataclasses.replace(
             state,
             num_windows=state.num_windows + self._num_windows,
             num_blocks=state.num_blocks + self._num_blocks,

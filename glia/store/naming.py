@@ -17,9 +17,10 @@ def name_window(draft: Draft, named: Named, tick: int, *, sure: bool = False) ->
     Returns: whether the window was not stored before.
     Raises: IndexDamaged.
     """
-    put_block = draft.add if sure else draft.put
-    for block_id, where in named.fresh.items():
-        put_block(block_key(block_id), where.encode())
+    keys = list(map(block_key, named.fresh))
+    before = [None] * len(keys) if sure else draft.get_many(keys)
+    for key, old, where in zip(keys, before, named.fresh.values(), strict=True):
+        draft.replace(key, old, where.encode())
     name, row = named.record.window_id, named.row
     is_new = draft.get(window_key(name)) is None
     if is_new:

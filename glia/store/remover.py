@@ -21,7 +21,7 @@ from glia.store.tail import Tail
 
 _ROOM_BYTES = 64 * 1024 * 1024  # evicted at once beyond what is needed: one sync for many puts
 _ROOMS_PER_CAP = 16  # but of a small store not more than this part
-MAX_AT_ONCE = 2048  # windows whose rows are held in memory
+MAX_AT_ONCE = 512  # windows whose rows are held in memory
 
 
 class Remover:

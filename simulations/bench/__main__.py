@@ -52,6 +52,7 @@ def measure(wanted: set[str], *, quick: bool) -> tuple[list[Row], dict[str, dict
         _say("store")
         parts["store"] = figures = store.run(quick)
         rows.append(Row("R7", figures["ratio"], figures["ours"], figures["other"]))
+        parts["store, its cap reached"] = store.run(quick, at_cap=True)
     if "R9" in wanted:
         _say("lease")
         parts["lease"] = figures = lease.run(quick)
