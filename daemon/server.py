@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import resource
 import socket
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ _BACKLOG = 1024
 _MAX_HALF_OPEN = 64
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_S = 0.05
+_OWN_FILES = 32
 _log = logging.getLogger("gliad.server")
 
 
@@ -68,7 +70,9 @@ class Server:
                     nursery.start_soon(self._serve, accepted)
 
     async def _accept(self, sock: trio.socket.SocketType) -> trio.socket.SocketType | None:
+        await trio.lowlevel.wait_readable(sock)
         try:
+            _see_room(sock)
             accepted, _ = await sock.accept()
         except OSError as error:
             if error.errno not in _EXHAUSTED:
@@ -157,6 +161,15 @@ class Server:
         with suppress(QuotaExceeded), trio.move_on_after(0.5):
             wire.post(Failed(0, error.code, error.message, error.hint))
             await wire.drained()
+
+
+def _see_room(sock: trio.socket.SocketType) -> None:
+    """Leave descriptors for files: who is connected is to be served. Raises: OSError (EMFILE)."""
+    fd = os.dup(sock.fileno())  # the lowest number that is free
+    os.close(fd)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if fd >= soft - _OWN_FILES:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def _accusation(group: BaseExceptionGroup[BaseException]) -> BaseException:

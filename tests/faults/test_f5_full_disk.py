@@ -1,0 +1,111 @@
+"""F5: a node whose disk is full: answers come, reads go on, writes resume when there is room."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from glia.client import Client
+from glia.errors import StoreFull
+from tests.builders import make_chain
+from tests.node_parts import MIB, RunningNode, until
+from tests.tiny_node import SETTINGS, add_manifest, prompt, run, save_model
+
+DISK_BYTES = 64 * MIB
+RESUMES_S = 5.0
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MiB of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounting = ["/bin/mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(path)]
+    done = subprocess.run(mounting, capture_output=True, text=True, check=False, timeout=30)
+    if done.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["/bin/umount", "--lazy", str(path)], check=True, timeout=30)
+
+
+class Filler:
+    """A file that takes all room there is, and gives it back."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def fill(self) -> None:
+        with self._path.open("ab", buffering=0) as file:
+            for size in (MIB, 4096, 1):
+                try:
+                    while True:
+                        file.write(b"x" * size)
+                except OSError:
+                    continue
+
+    def give_back(self) -> None:
+        self._path.unlink()
+
+
+@pytest.mark.spec(30)
+@pytest.mark.fault("F5")
+def test_a_full_disk_costs_the_cache_and_not_the_answer(disk: Path, tmp_path: Path) -> None:
+    settings = {**SETTINGS, "l2": {"size_bytes": 1024 * MIB, "segment_bytes": 4 * MIB}}
+    filler = Filler(disk / "filler")
+    with RunningNode(disk / "node", settings) as node:
+        add_manifest(node, save_model(tmp_path / "tiny"))
+        client, author = node.client(), node.author()
+        pid = node.process.pid
+        known = prompt(300, 1)
+        first = run(client, known)
+        assert (first.warning, first.tip is None) == (None, False)
+
+        filler.fill()
+        chain = make_chain(8)
+        author.seal(chain)
+        with pytest.raises(StoreFull) as caught:
+            author.client.flush(chain.window_ids)
+        assert caught.value.hint
+        refused = run(client, prompt(300, 2))
+        assert len(refused.tokens) == 8
+        assert refused.warning
+
+        client.evict("l0")  # reads go on, from L1 and from the disk
+        client.evict("l1")
+        again = run(client, known)
+        assert again.tokens == first.tokens
+        assert again.usage.cached.l2 > 200
+        assert run(client, known).tokens == first.tokens
+
+        filler.give_back()
+        given_back_s = time.monotonic()
+        until(lambda: run(client, prompt(300, 3)).warning is None, RESUMES_S)
+        author.client.flush(chain.window_ids)  # what was refused is kept now
+        assert time.monotonic() - given_back_s <= RESUMES_S
+
+        assert run(client, prompt(300, 2)).warning is None
+        _assert_sound(client)
+        assert (node.process.pid, node.process.poll()) == (pid, None)
+        answers = {seed: run(client, prompt(300, seed)).tokens for seed in (1, 2, 3)}
+        node.restart()
+        after = node.client()
+        for seed, answer in answers.items():  # and durable
+            found = run(after, prompt(300, seed))
+            assert (found.tokens, found.usage.computed) == (answer, 300 - 288)
+        assert node.author().client.match(chain.tokens) == chain.window_ids
+        _assert_sound(after)
+
+
+def _assert_sound(client: Client) -> None:
+    report = client.check()
+    assert (report.bad, report.bad_windows, report.l1_bad) == (0, 0, 0)
+    assert not client.status().counters.get("crashed")
