@@ -114,8 +114,11 @@ class Actor:
             client.forget(name)
 
     def _fork(self, client: Client) -> None:
+        taken = {about.name for about in client.conversations()}
         name, new = self._rng.sample(_NAMES, 2)
         num_tokens = client.conversation(name).about.num_tokens
+        if new in taken:
+            client.forget(new)
         client.fork(name, new, self._rng.randrange(num_tokens + 1))
 
     def _forget(self, client: Client) -> None:
