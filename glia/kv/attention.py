@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 
@@ -24,7 +25,7 @@ from glia.kv.rotary import Rotary, rotate
 TILE = KEY_TILE
 ROW_MULTIPLE = 4
 LONE_HEAD_ROWS = 36
-_PROBE_TILES = 9
+_PROBE_TILES = (1, 9, 33)
 _PROBE_PIECES = (
     (0, 1),
     (1, 2),
@@ -112,11 +113,14 @@ class TileAttention:
         self._packed.zero_()
 
     def is_exact(self) -> bool:
-        """Whether pieces of a tile have the bits of the whole tile, on seeded random data."""
+        """Whether pieces of a tile have the bits of the whole tile, on seeded random data.
+
+        Pieces on one thread, too: that is how few rows may be computed.
+        """
         random = torch.Generator().manual_seed(1)
         like = self._packed
         num_heads = self._kv_heads * self._per_head
-        length = _PROBE_TILES * TILE
+        length = _PROBE_TILES[-1] * TILE
 
         def draw(*shape: int) -> torch.Tensor:
             return torch.randn(*shape, generator=random).to(like.device, like.dtype)
@@ -127,13 +131,19 @@ class TileAttention:
         def read(length: int) -> tuple[torch.Tensor, torch.Tensor]:
             return keys[:, :length], values[:, :length]
 
-        for start in (0, length - TILE):
-            whole, piece = (like.new_empty(TILE, num_heads * self._dim) for _ in range(2))
-            self.attend(q, read, start, whole)
-            for first, last in _PROBE_PIECES:
-                self.attend(q[first:last], read, start + first, piece[first:last])
-                if not torch.equal(piece[first:last], whole[first:last]):
-                    return False
+        num_threads = torch.get_num_threads()
+        whole, piece = (like.new_empty(TILE, num_heads * self._dim) for _ in range(2))
+        try:
+            for start in (tiles * TILE - TILE for tiles in _PROBE_TILES):
+                self.attend(q, read, start, whole)
+                for (first, last), threads in product(_PROBE_PIECES, {1, num_threads}):
+                    torch.set_num_threads(threads)
+                    self.attend(q[first:last], read, start + first, piece[first:last])
+                    if not torch.equal(piece[first:last], whole[first:last]):
+                        return False
+                torch.set_num_threads(num_threads)
+        finally:
+            torch.set_num_threads(num_threads)
         return True
 
 

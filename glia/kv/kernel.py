@@ -106,7 +106,7 @@ class ProductKernel:
     ) -> torch.Tensor:
         scores = torch.bmm(q * self._scale, keys.transpose(1, 2))
         scores[:, :, -KEY_TILE:].add_(self._mask[first : first + q.shape[1]])
-        return torch.bmm(torch.softmax(scores, -1), values)
+        return torch.bmm(torch.softmax(scores, -1, out=scores), values)
 
 
 def kernel_class(dtype: torch.dtype, device: torch.device) -> type[FlashKernel | ProductKernel]:
