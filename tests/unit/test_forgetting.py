@@ -1,0 +1,324 @@
+"""Forgetting without a node: what expires on a mocked clock, what fails and is gone on with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from daemon.attachments import Attachments
+from daemon.config import ConversationsConfig
+from daemon.conversations import Conversations, Running
+from daemon.forgetting import Forgetting
+from daemon.looking import Looking
+from daemon.memory import Memory
+from glia.errors import ConversationBusy, GliaError, StoreBroken, UnknownConversation
+from glia.graph.ids import ModelId, WindowId
+from glia.store.base import Forgotten
+from tests.builders import MODEL, Chain, make_chain
+from tests.conversation_parts import opened, talk, turn_of
+from tests.node_parts import MIB
+from tests.unit.test_sparing import attach_of
+from tests.unit.test_writer import MoodyStore, memory_of, seal
+
+HOUR_S = 3600.0
+
+
+class NoEngines:
+    """Nothing runs."""
+
+    def links(self) -> list[object]:
+        return []
+
+
+@dataclass
+class Rig:
+    memory: Memory
+    store: MoodyStore
+    conversations: Conversations
+    forgetting: Forgetting
+    clock: trio.testing.MockClock
+
+    async def say(self, chain: Chain, name: str = "") -> str:
+        await seal(self.memory, chain)
+        await self.memory.flush(chain.window_ids)
+        turn = turn_of(name) if name else None
+        said = await talk(self.conversations, [*chain.tokens, 1], [2], turn, tip=chain.tip)
+        return said.conversation
+
+    def stored(self, chain: Chain) -> int:
+        return len(set(chain.window_ids) & set(self.store.windows()))
+
+
+@asynccontextmanager
+async def rig_of(
+    tmp_path: Path, settings: ConversationsConfig, clock: trio.testing.MockClock
+) -> AsyncIterator[Rig]:
+    conversations = opened(tmp_path / "conversations", settings)
+    attachments = Attachments(tmp_path / "attached.json")
+    attachments.remember(attach_of(), None)
+    started_s = time.time()
+    async with memory_of(tmp_path, MIB) as (memory, store):
+        forgetting = Forgetting(
+            memory,
+            conversations,
+            NoEngines(),  # type: ignore[arg-type]
+            Looking(memory, conversations, attachments),
+            now_s=lambda: started_s + trio.current_time(),
+        )
+        conversations.on_change = forgetting.wake
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(forgetting.run)
+            yield Rig(memory, store, conversations, forgetting, clock)
+            nursery.cancel_scope.cancel()
+
+
+def run_with(
+    tmp_path: Path,
+    body: Callable[[Rig], Awaitable[None]],
+    settings: ConversationsConfig | None = None,
+) -> None:
+    clock = trio.testing.MockClock()
+
+    async def main() -> None:
+        async with rig_of(tmp_path, settings or ConversationsConfig(), clock) as rig:
+            await body(rig)
+
+    trio.run(main, clock=clock)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """In real time: threads work meanwhile."""
+    deadline_s = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline_s
+        await trio.testing.wait_all_tasks_blocked()
+        time.sleep(0.002)
+
+
+async def settled() -> None:
+    """Nobody does anything, in no thread either."""
+    await trio.testing.wait_all_tasks_blocked()
+    while trio.to_thread.current_default_thread_limiter().borrowed_tokens:
+        time.sleep(0.002)
+        await trio.testing.wait_all_tasks_blocked()
+
+
+def silent(what: str, done: int, total: int) -> None:
+    assert what
+
+
+def test_anonymous_ones_expire_by_the_hour(tmp_path: Path) -> None:
+    async def body(rig: Rig) -> None:
+        base = make_chain(2)
+        named = make_chain(2, base=base, seed=1)
+        chains = [make_chain(2, base=base, seed=seed) for seed in (2, 3)]
+        await rig.say(named, "named")
+        names = [await rig.say(chain) for chain in chains]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.forgetting.run_expiry)
+            for _ in range(2):
+                await settled()
+                assert set(rig.conversations.names()) == {"named", *names}
+                rig.clock.jump(HOUR_S)
+            with rig.conversations.answering(names[0], Running([])):
+                await until(lambda: set(rig.conversations.names()) == {"named", names[0]})
+            await settled()
+            assert names[0] in rig.conversations  # it was busy: the next time
+            assert [rig.stored(chain) for chain in (named, *chains)] == [4, 4, 2]
+            rig.clock.jump(HOUR_S)
+            await until(lambda: rig.conversations.names() == ["named"])
+            await settled()
+            assert [rig.stored(chain) for chain in (named, *chains)] == [4, 2, 2]
+            nursery.cancel_scope.cancel()
+
+    run_with(tmp_path, body, ConversationsConfig(anonymous_hours=1.5))
+
+
+def test_what_failed_is_gone_on_with_an_hour_later(tmp_path: Path) -> None:
+    async def body(rig: Rig) -> None:
+        chain = make_chain(3)
+        await rig.say(chain, "gone")
+        real, asked = rig.store.forget, 0
+
+        def failing(names: object, progress: object = None) -> Forgotten:
+            nonlocal asked
+            asked += 1
+            raise StoreBroken("the disk is gone")
+
+        rig.store.forget = failing  # type: ignore[method-assign,assignment]
+        with pytest.raises(StoreBroken):
+            await rig.forgetting.forget("gone", silent)
+        await settled()
+        assert asked == 2  # once more by itself, then it waits
+        assert rig.conversations.marked() == ["gone"]
+        assert chain.tip not in rig.memory.hidden
+        rig.store.forget = real  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.forgetting.run_expiry)
+            rig.clock.jump(HOUR_S)
+            await until(lambda: not rig.conversations.marked())
+            nursery.cancel_scope.cancel()
+        assert rig.stored(chain) == 0
+        assert list((tmp_path / "conversations").iterdir()) == []
+
+    run_with(tmp_path, body)
+
+
+def test_a_marked_one_can_be_forgotten_by_name(tmp_path: Path) -> None:
+    async def body(rig: Rig) -> None:
+        chain = make_chain(3)
+        await rig.say(chain, "gone")
+        rig.conversations.on_change = lambda: None
+        with rig.conversations.hold("gone"):
+            await rig.conversations.mark("gone")
+        outcome = await rig.forgetting.forget("gone", silent)
+        assert (outcome.num_conversations, outcome.num_windows) == (1, 3)
+        with pytest.raises(UnknownConversation):
+            await rig.forgetting.forget("gone", silent)
+
+    run_with(tmp_path, body)
+
+
+def test_a_mistake_ends_neither_the_task_nor_the_one_who_asked(tmp_path: Path) -> None:
+    async def body(rig: Rig) -> None:
+        await rig.say(make_chain(3), "gone")
+        real = rig.forgetting._looking.with_conversations
+
+        async def wrong(*_: object) -> object:
+            raise ZeroDivisionError
+
+        rig.forgetting._looking.with_conversations = wrong  # type: ignore[method-assign,assignment]
+        with pytest.raises(GliaError, match="ZeroDivisionError"):
+            await rig.forgetting.forget("gone", silent)
+        rig.forgetting._looking.with_conversations = real  # type: ignore[method-assign]
+        await rig.forgetting.forget("gone", silent)
+        assert rig.conversations.names() == []
+
+    run_with(tmp_path, body)
+
+
+@pytest.mark.parametrize("when", ["waiting", "begun"])
+def test_who_goes_away_before_it_began_has_asked_nothing(tmp_path: Path, when: str) -> None:
+    async def body(rig: Rig) -> None:
+        for seed, name in ((1, "first"), (2, "second")):
+            await rig.say(make_chain(3, seed=seed), name)
+        reading = trio.Event()
+        real = rig.forgetting._looking.with_conversations
+
+        async def slow(names: list[str], tell: object) -> object:
+            if names == ["first"]:
+                await reading.wait()
+            return await real(names, tell)  # type: ignore[arg-type]
+
+        rig.forgetting._looking.with_conversations = slow  # type: ignore[method-assign,assignment]
+        gone = {"first"} if when == "waiting" else {"first", "second"}
+        async with trio.open_nursery() as nursery:
+            scopes = []
+            for name in ("first", "second"):
+                scopes.append(trio.CancelScope())
+                nursery.start_soon(asking, rig, scopes[-1], name)
+                await trio.testing.wait_all_tasks_blocked()
+            scopes[0 if when == "begun" else 1].cancel()
+            await trio.testing.wait_all_tasks_blocked()
+            reading.set()
+            await until(lambda: set(rig.conversations.names()) == {"first", "second"} - gone)
+        await settled()
+        assert set(rig.conversations.names()) == {"first", "second"} - gone
+
+    run_with(tmp_path, body)
+
+
+async def asking(rig: Rig, scope: trio.CancelScope, name: str) -> None:
+    with scope:
+        await rig.forgetting.forget(name, silent)
+
+
+def test_what_others_came_to_reach_while_it_was_looked_up_stays(tmp_path: Path) -> None:
+    """While the look-up is on, a conversation gets the first two windows, a request three."""
+
+    async def body(rig: Rig) -> None:
+        chain = make_chain(6)
+        await rig.say(chain, "gone")
+        real = rig.memory.store.children
+        count = 0
+
+        def children(name: WindowId) -> list[WindowId]:
+            nonlocal count
+            count += 1
+            if count == 1:  # others' logs were read before this
+                trio.from_thread.run(other)
+            return real(name)
+
+        async def other() -> None:
+            tokens = list(chain.tokens[:33])
+            await talk(rig.conversations, tokens, [5], turn_of("other"), tip=chain.window_ids[1])
+            running.tokens += chain.tokens[:49]
+            running.model_id = ModelId(MODEL)
+
+        async def forget() -> None:
+            outcome = await rig.forgetting.forget("gone", silent)
+            assert (outcome.num_windows, outcome.num_shared) == (6 - num_saved, num_saved)
+            assert set(rig.store.windows()) == set(chain.window_ids[:num_saved])
+
+        running, num_saved = Running([]), 3
+        rig.store.children = children  # type: ignore[method-assign]
+        with rig.conversations.answering("running", running):
+            await forget()
+        await rig.say(chain, "gone")
+        running, num_saved, count = Running([]), 2, 0
+        with rig.conversations.hold("other"):
+            await rig.conversations.mark("other")
+            await rig.conversations.remove("other")
+        await forget()
+
+    run_with(tmp_path, body)
+
+
+def test_a_sweep_takes_what_is_behind_holes_and_leaves_what_is_used(tmp_path: Path) -> None:
+    async def body(rig: Rig) -> None:
+        torn, whole, dirty = (make_chain(5, seed=seed) for seed in (1, 2, 3))
+        for chain in (torn, whole):
+            await seal(rig.memory, chain)
+            await rig.memory.flush(chain.window_ids)
+        await rig.memory.evict()
+        rig.store.forget([torn.window_ids[1]])
+        rig.store.mood = lambda _: StoreBroken("not now")
+        await seal(rig.memory, dirty)
+        await rig.memory.writer.flush_all()
+        outcome = await rig.forgetting.collect(silent, unreferenced=False)
+        assert (outcome.num_conversations, outcome.num_windows) == (0, 3)
+        assert set(rig.store.windows()) == {torn.window_ids[0], *whole.window_ids}
+        assert all(name in rig.memory.table for name in dirty.window_ids)
+        outcome = await rig.forgetting.collect(silent, unreferenced=True)
+        assert outcome.num_windows == 6
+        assert list(rig.store.windows()) == []
+        rig.store.mood = lambda _: None
+        await rig.memory.flush(dirty.window_ids)
+        assert rig.stored(dirty) == 5
+
+    run_with(tmp_path, body)
+
+
+def test_all_at_once_where_one_is_leased_goes_one_by_one(tmp_path: Path) -> None:
+    async def body(rig: Rig) -> None:
+        chains = [make_chain(2, seed=seed) for seed in range(3)]
+        names = [await rig.say(chain) for chain in chains]
+        held: dict[int, tuple[WindowId, ...]] = {1: tuple(chains[1].window_ids)}
+        rig.memory.leases.add("pid 5", held)
+        with pytest.raises(ConversationBusy, match="pid 5"):
+            await rig.forgetting.forget(names[1], silent)
+        outcome = await rig.forgetting.collect(silent, unreferenced=False)
+        assert outcome.num_conversations == 2
+        assert rig.conversations.names() == [names[1]]
+        assert [rig.stored(chain) for chain in chains] == [0, 2, 0]
+        held.clear()
+        assert (await rig.forgetting.collect(silent, unreferenced=False)).num_conversations == 1
+
+    run_with(tmp_path, body, ConversationsConfig(max_anonymous=0))
