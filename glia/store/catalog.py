@@ -61,7 +61,7 @@ class Catalog:
     Attributes:
         bad: quarantined blocks, and where their bad bytes lie.
         generation: how often the index was built again since opening.
-        writes_refused: LevelDB has refused one, and would refuse all others.
+        writes_refused: LevelDB has refused one: none is tried before it was opened again.
     """
 
     def __init__(
@@ -228,6 +228,8 @@ class Catalog:
                 return  # known in memory; after a restart the hash will tell again
 
     def _write(self, changes: Sequence[Change], *, sync: bool) -> None:
+        if self.writes_refused:  # behind a torn record LevelDB's log could not be read
+            raise StoreFull("the disk is full", hint="free disk space; the store goes on by itself")
         try:
             self.index.write(changes, sync=sync)
         except StoreBroken:

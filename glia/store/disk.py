@@ -126,7 +126,7 @@ class DiskStore:
         self._open()
         with self._catalog.lock, suppress(GliaError):  # the next put says what is wrong
             self._remover.spared = frozenset(windows)
-            self._writer.mended(partial(self._remover.make_room, 0))
+            self._writer.changed(partial(self._remover.make_room, 0))
 
     def forget(self, windows: Collection[WindowId], progress: Progress | None = None) -> Forgotten:
         """See BlockStore. Progress counts windows, then rows of the index."""
@@ -137,11 +137,12 @@ class DiskStore:
         for start in range(0, len(names), MAX_AT_ONCE):
             some = names[start : start + MAX_AT_ONCE]
             with self._catalog.lock:
-                forgotten = self._writer.mended(partial(self._remover.forget, some))
+                forgotten = self._writer.changed(partial(self._remover.forget, some))
             num_windows += forgotten.num_windows
             num_bytes += forgotten.freed_bytes
             progress(start + len(some), len(names))
-        self._writer.mended(partial(self._mender.scrub, progress))
+        if names or self._catalog.state.unscrubbed:
+            self._writer.mended(partial(self._mender.scrub, progress))
         return Forgotten(num_windows, num_bytes)
 
     def read_block(self, block_id: BlockId) -> bytes:
@@ -202,7 +203,7 @@ class DiskStore:
     def _finish(self, missing: set[int]) -> None:
         """What a former process could not end."""
         if missing:
-            self._writer.mended(partial(self._remover.lose, missing))
+            self._writer.changed(partial(self._remover.lose, missing))
         if self._catalog.state.unscrubbed:
             self._writer.mended(partial(self._mender.scrub, _nobody))
 

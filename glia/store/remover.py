@@ -51,7 +51,9 @@ class Remover:
         while (missing := self._catalog.num_bytes + num_bytes - self._cap) > 0:
             self._catalog.dead.erase()
             if not self._catalog.dead.is_empty:
-                raise StoreBroken("what was evicted cannot be erased, so it makes no room")
+                raise StoreBroken(
+                    "what was evicted cannot be erased: it makes no room", hint="gliad doctor"
+                )
             self._evict(min(missing, _ROOM_BYTES), min(missing, _ROOM_BYTES) + room, keep)
 
     def forget(self, window_ids: Sequence[WindowId]) -> Forgotten:
@@ -63,7 +65,9 @@ class Remover:
         removal = self._take(window_ids)
         freed = self._carry_out(removal, unscrubbed=True)
         if not self._catalog.dead.is_empty:
-            raise StoreBroken("what was forgotten cannot be erased from its segments")
+            raise StoreBroken(
+                "what was forgotten cannot be erased from its segments", hint="gliad doctor"
+            )
         for number in {span.segment for span in removal.dead}:
             self._catalog.segments.sync(number)
         return Forgotten(removal.num_windows, freed)

@@ -38,16 +38,23 @@ class Writer:
 
         Raises: StoreFull, StoreBroken for all; or leaves them in the tickets they concern.
         """
-        self.mended(self._mender.accept_writes)
         together = [window for ticket in tickets for window in ticket.windows]
-        if len(tickets) == 1 or self.mended(lambda: self._fits(self._plan(together))):
-            self.mended(lambda: self._store(together))
+        if len(tickets) == 1 or self.changed(lambda: self._fits(self._plan(together))):
+            self.changed(lambda: self._store(together))
             return
         for ticket in tickets:
             try:
-                self.mended(partial(self._store, ticket.windows))
+                self.changed(partial(self._store, ticket.windows))
             except (StoreFull, StoreBroken) as error:
                 ticket.error = error
+
+    def changed(self, step: Callable[[], _T]) -> _T:
+        """As mended, of a step that writes: first the index has to take writes again.
+
+        Raises: as mended; StoreFull while it cannot.
+        """
+        self.mended(self._mender.accept_writes)
+        return self.mended(step)
 
     def mended(self, step: Callable[[], _T]) -> _T:
         """What a step returns; taken once more, over a new index, where this one is damaged.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from glia.errors import StoreBroken
+from glia.errors import NotFound, StoreBroken
 from glia.store import segment
 from glia.store.base import SealedWindow
 from glia.store.disk import DiskStore
@@ -126,4 +129,40 @@ def test_what_cannot_be_erased_makes_no_room_and_stays_counted(
     store.put(windows[39:44])
     assert_holds(store, windows[39:44])
     assert disk_bytes(tmp_path / "store" / "segments") <= store.stats().used_bytes
+    store.close()
+
+
+@pytest.mark.spec(30, 61)
+def test_reads_go_on_while_windows_go(tmp_path: Path) -> None:
+    """Right bytes or a miss, and nothing is taken for damaged that was evicted under a reader."""
+    windows = [sealed(make_chain(1, profile=PROFILE, seed=seed))[0] for seed in range(120)]
+    store = DiskStore(tmp_path / "store", 30 * 160 * 1024, segment_bytes=MIB)
+    stop = threading.Event()
+    num_read = [0, 0, 0]
+
+    def read(number: int) -> None:
+        rng = random.Random(number)
+        while not stop.is_set():
+            some = rng.sample(windows, 6)
+            for window, answer in zip(some, load(store, some), strict=True):
+                assert answer in (None, joined(window))
+                num_read[number] += answer is not None
+                with suppress(NotFound):
+                    particle = store.read_block(window.record.blocks[0])
+                    assert particle == bytes(window.particles[0])
+
+    with ThreadPoolExecutor(3) as pool:
+        readers = [pool.submit(read, number) for number in range(3)]
+        try:
+            for _ in range(3 if FULL else 1):
+                for start in range(0, 120, 2):
+                    store.put(windows[start : start + 2])
+        finally:
+            stop.set()
+        for reader in readers:
+            reader.result()
+    assert all(num_read)
+    assert store.stats().num_evicted > 60
+    assert store.stats().num_quarantined == 0
+    assert store.check().bad == 0
     store.close()

@@ -5,6 +5,7 @@ What lives on is unharmed, byte for byte.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import threading
@@ -155,6 +156,33 @@ def test_a_crash_in_the_middle_is_finished_by_the_next_start(
     assert set(store.windows()) == names(LIVING)
     assert_holds(store, LIVING)
     assert store.check().bad == 0
+    store.close()
+
+
+@pytest.mark.spec(31, 65)
+@pytest.mark.fault("F7")
+def test_a_crash_while_the_copy_takes_the_indexs_place(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is a whole index at any moment: none is built again."""
+    store = _opened(path)
+    rename = os.rename
+
+    def crash(source: Path, target: Path) -> None:
+        if source.name == "index.copy":
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", crash)
+        with pytest.raises(KeyboardInterrupt):
+            store.forget(names(FORGOTTEN))
+    killed(store)
+    assert not (path / "index").exists()
+    store = _opened(path)
+    assert caplog.messages == []
+    assert hits(path, sentinels(FORGOTTEN)) == []
+    assert_holds(store, LIVING)
     store.close()
 
 

@@ -26,6 +26,7 @@ from tests.store_parts import (
     MIB,
     assert_holds,
     hits,
+    killed,
     load,
     names,
     sealed,
@@ -84,7 +85,7 @@ def _put_until_full(store: DiskStore, windows: Sequence[SealedWindow]) -> int:
 
 
 @pytest.mark.spec(30)
-def test_an_index_that_cannot_grow(tmp_path: Path) -> None:
+def test_an_index_that_cannot_grow(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     windows = sealed(make_chain(120))
     store = DiskStore(tmp_path / "store", CAP, segment_bytes=4096)
     with files_at_most(24 * 1024):
@@ -97,7 +98,30 @@ def test_an_index_that_cannot_grow(tmp_path: Path) -> None:
     assert store.check().bad_windows == 0
     store.close()
     store = DiskStore(tmp_path / "store", CAP)
+    assert caplog.messages == []  # nothing torn is in LevelDB's log
     assert_holds(store, windows)
+    store.close()
+
+
+def test_forgetting_after_a_refusal_leaves_no_torn_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    windows = sealed(make_chain(60))
+    store = DiskStore(tmp_path / "store", CAP, segment_bytes=4096)
+    with files_at_most(24 * 1024):
+        done = _put_until_full(store, windows)
+
+    def crash(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store._mender, "scrub", crash)
+    with pytest.raises(KeyboardInterrupt):
+        store.forget(names(windows[done - 1 : done]))
+    killed(store)
+    store = DiskStore(tmp_path / "store", CAP)
+    assert caplog.messages == []
+    assert set(store.windows()) == names(windows[: done - 1])
+    assert_holds(store, windows[: done - 1])
     store.close()
 
 
@@ -194,7 +218,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run([umount, str(path)], check=True)
 
 
-def _retried(step: Callable[[], None], within_s: float) -> None:
+def _retried(step: Callable[[], object], within_s: float) -> None:
     """Until it is not refused any more, or too late."""
     deadline = time.monotonic() + within_s
     while True:
@@ -230,6 +254,8 @@ def test_a_full_disk_is_refused_and_gives_way(small_disk: Path, profile: Profile
     assert load(store, refused) == [None] * len(refused)
     assert_holds(store, put[:: max(1, len(put) // 50)])
     ballast.unlink()
+    _retried(lambda: store.forget(names(put[:1])), within_s=5.0)
+    assert load(store, put[:1]) == [None]
     _retried(lambda: store.put(refused), within_s=5.0)
     assert_holds(store, refused)
     assert store.check().bad_windows == 0

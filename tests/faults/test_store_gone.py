@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,12 @@ def test_whole_directories_removed(path: Path, remove: Callable[[Path], None]) -
         assert_never_wrong(store, WINDOWS)
     except GliaError as error:
         assert error.exit_code in (5, 6)  # noqa: PT017
+    with suppress(GliaError):
+        store.forget([WINDOWS[-1].record.window_id])
+        assert load(store, WINDOWS[-1:]) == [None]
+    store.touch([window.record.window_id for window in WINDOWS])
+    store.spare([WINDOWS[0].record.window_id])
+    store.children(WINDOWS[0].record.window_id)
     store.stats()
     store.close()
     store = _opened(path)
