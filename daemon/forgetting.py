@@ -107,7 +107,6 @@ class Forgetting:
 
     async def collect(self, tell: Tell, *, unreferenced: bool) -> Outcome:
         """Forget what has expired, drop what stands behind holes, or what nobody reaches."""
-        self._failed.clear()
         expired = await self._do(self._expire, tell)
         return expired + await self._do(lambda tell: self._sweep(unreferenced, tell), tell)
 
@@ -133,7 +132,6 @@ class Forgetting:
     async def run_expiry(self) -> None:
         """Forget what expires, at once and every hour, for ever."""
         while True:
-            self._failed.clear()
             try:
                 await self._do(self._expire, _nobody)
             except GliaError as error:
@@ -199,6 +197,7 @@ class Forgetting:
             await erase_in_engines(self._engines.links(), window_ids, tell)
             for name in names:
                 await self._conversations.remove(name)
+                self._failed.discard(name)
         return Outcome(len(names), len(window_ids), forgotten.freed_bytes, doomed.num_saved)
 
     async def _sweep(self, unreferenced: bool, tell: Tell) -> Outcome:
