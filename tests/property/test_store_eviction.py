@@ -230,7 +230,7 @@ class DiskModel(EvictionModel):
 
 
 @pytest.mark.spec(30)
-@pytest.mark.parametrize(("model", "num_walks"), [(MemoryModel, 30), (DiskModel, 12)])
+@pytest.mark.parametrize(("model", "num_walks"), [(MemoryModel, 30), (DiskModel, 8)])
 def test_the_oldest_leaves_go(model: type[EvictionModel], num_walks: int) -> None:
     num_refused = 0
     for seed in range(num_walks * (20 if FULL else 1)):
