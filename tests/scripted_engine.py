@@ -21,6 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from glia.client import Client
+from glia.errors import CapacityError
 from glia.graph.ids import WindowId
 from glia.local import messages as m
 from glia.local import values
@@ -92,11 +93,15 @@ class ScriptedEngine:
             self.running[call.id] = call
             self.client.send_event(m.Emitted(call.id, [1]))
             return
-        tip = self.seal(call.tokens)
+        tip = warning = None
+        try:
+            tip = self.seal(call.tokens)
+        except CapacityError as error:
+            warning = error.message
         answer = [token + 1 for token in call.tokens[: call.max_tokens]]
         for token in answer:
             self.client.send_event(m.Emitted(call.id, [token]))
-        self.client.send_reply(self.answer(call, answer, tip, "length"))
+        self.client.send_reply(self.answer(call, answer, tip, "length", warning))
 
     def seal(self, tokens: Sequence[int]) -> WindowId | None:
         size, step = TINY.block_size, TINY.window_payload_bytes
@@ -115,12 +120,17 @@ class ScriptedEngine:
         return names[-1] if names else None
 
     def answer(
-        self, call: m.Run, tokens: list[int], tip: WindowId | None, reason: str
+        self,
+        call: m.Run,
+        tokens: list[int],
+        tip: WindowId | None,
+        reason: str,
+        warning: str | None = None,
     ) -> m.Generated:
         usage = values.UsageValue(
             len(call.tokens), len(tokens), values.CachedValue(), len(call.tokens)
         )
-        return m.Generated(call.id, tokens, reason, tip, usage, 1.0, {"prefill": 1.0})
+        return m.Generated(call.id, tokens, reason, tip, usage, 1.0, {"prefill": 1.0}, warning)
 
 
 if __name__ == "__main__":
