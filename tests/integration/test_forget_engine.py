@@ -1,4 +1,4 @@
-"""Forgetting with a real engine: others go on as before, and what is computed again has its name."""
+"""Forgetting with a real engine: others go on as before; what is computed again has its name."""
 
 from __future__ import annotations
 
