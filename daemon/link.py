@@ -96,15 +96,15 @@ class EngineLink:
         return self._start(run, deliver)
 
     async def finish_run(self, run_id: int) -> Generated:
-        """The answer. Cancelling this cancels the run.
+        """The answer. Giving this up cancels the run.
 
         Raises: EngineDied, or what the engine failed with.
         """
         try:
             reply = await self._finish(run_id)
-        except trio.Cancelled:
-            self.cancel(run_id)
-            raise
+        finally:
+            if run_id in self._abandoned:
+                self.cancel(run_id)
         if not isinstance(reply, Generated):
             raise RemoteProtocolError(f"an engine answered a Run with a {type(reply).__name__}")
         return reply
@@ -199,12 +199,10 @@ class EngineLink:
         outgoing = self._calls[call_id]
         try:
             await outgoing.done.wait()
-        except trio.Cancelled:
-            if outgoing.reply is None:
-                self._abandoned.add(call_id)
-            raise
         finally:
             del self._calls[call_id]
+            if outgoing.reply is None:  # it will come, and be nobody's
+                self._abandoned.add(call_id)
         if outgoing.reply is None:
             raise self._died
         if isinstance(outgoing.reply, Failed):

@@ -102,8 +102,8 @@ class Server:
                     _log.warning("refused uid %d", peer.uid)
                     return
                 await self._converse(Wire(sock), peer)
-            except Exception as error:
-                _log.exception("a connection crashed: %s", type(error).__name__)
+            except* Exception as crash:  # a cancellation beside it goes on
+                _log.exception("a connection crashed: %s", type(crash.exceptions[0]).__name__)
                 self._parts.counters["crashed"] += 1
 
     async def _converse(self, wire: Wire, peer: Peer) -> None:
