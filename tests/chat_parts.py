@@ -9,6 +9,7 @@ import re
 import select
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 from typing import Any, Self
@@ -60,6 +61,13 @@ os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 
+def _keep_output(terminal: int) -> None:
+    """Ctrl-C shall not drop what was printed and not read yet, as terminals do by default."""
+    attributes = termios.tcgetattr(terminal)
+    attributes[3] |= termios.NOFLSH  # the local modes
+    termios.tcsetattr(terminal, termios.TCSANOW, attributes)
+
+
 class Terminal:
     """A verb of gliad on a terminal, which is its stdin, stdout and stderr.
 
@@ -69,6 +77,7 @@ class Terminal:
 
     def __init__(self, node: RunningNode, *words: str) -> None:
         self._fd, self._slave = os.openpty()
+        _keep_output(self._slave)
         self.text = ""
         self._seen = 0
         self.process = subprocess.Popen(

@@ -100,6 +100,7 @@ def test_a_chat_is_stopped_outlives_gliad_and_goes_on(node: RunningNode) -> None
     assert said[:2] == [SYSTEM, "Where?"]
     assert said[3] == "When?"
     assert len(said[4]) > 0
+    assert said[4] in terminal.text.replace("^C", "")  # the terminal shows what is typed
     assert said[5] == "And \nwhy?"
     (run,) = json.loads(gliad(node, "ps", "--json").stdout)
     assert sum(run["cached"].values()) + run["computed"] == run["prompt_tokens"]

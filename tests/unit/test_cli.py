@@ -133,7 +133,7 @@ def test_status_is_there_at_once_and_brings_no_torch(tmp_path: Path) -> None:
         times_s.append(time.perf_counter() - started_s)
         assert done.stdout == "[]\n"
     # 0.2 s where nothing else runs; the bound leaves room for a busy machine.
-    assert min(times_s) < 5.0
+    assert min(times_s) < 1.0
 
 
 def test_whoever_reads_half_of_the_output_sees_no_traceback(
