@@ -46,6 +46,7 @@ class DoorApp:
                 Exception: _on_error,
             },
         )
+        self._inner.router.redirect_slashes = False
         self._names = {route.endpoint: route.name for route in routes}
         self._guard = guard
         self._metrics = metrics

@@ -362,6 +362,8 @@ def test_errors_amid_a_stream_are_its_last_event(door: RunningDoor, scene: Scene
         ("/v1/models", {}, 405, None, "method_not_allowed"),
         (CHAT_URL, None, 405, None, "method_not_allowed"),
         ("/%ff", None, 404, None, "unknown_url"),
+        ("/metrics/", None, 404, None, "unknown_url"),
+        (f"{CHAT_URL}/", CHAT, 404, None, "unknown_url"),
     ],
 )
 def test_bad_requests(
