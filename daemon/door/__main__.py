@@ -24,14 +24,17 @@ _KEY_BYTES = 1024
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until stdin ends. Returns the exit code."""
+    """Serve until stdin ends. Returns the exit code: 1 where it ended before the key."""
     parser = argparse.ArgumentParser(prog="python -m daemon.door")
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--listen-fd", type=int, required=True)
     parser.add_argument("--max-requests", type=int, required=True)
     args = parser.parse_args(argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    key = sys.stdin.buffer.readline(_KEY_BYTES).strip().decode()
+    line = sys.stdin.buffer.readline(_KEY_BYTES)
+    if not line.endswith(b"\n"):  # cut off by gliad's end, it is not the key, and "" is none
+        return 1
+    key = line.strip().decode()
     metrics = DoorMetrics()
     endpoints = Endpoints(Gliad(args.socket, args.max_requests), metrics)
     app = DoorApp(endpoints.routes(), Guard(key), metrics, args.max_requests)

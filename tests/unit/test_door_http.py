@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import socket
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -20,6 +21,9 @@ import pytest
 from msgspec import Struct, structs
 from prometheus_client.parser import text_string_to_metric_families
 
+from daemon.config import HttpConfig
+from daemon.door_process import open_door
+from daemon.paths import Paths
 from glia.errors import (
     ConversationBusy,
     EngineDied,
@@ -45,7 +49,7 @@ from tests.door_parts import (
 )
 from tests.fake_gliad import FakeGliad
 from tests.model_files import write_model
-from tests.node_parts import FULL, until
+from tests.node_parts import FULL, ROOT, until
 
 TEMPLATE = (
     "{% for m in messages %}<bos>{{ m.role }}\n{{ m.content }}<eos>\n{% endfor %}"
@@ -607,6 +611,17 @@ def test_connections_are_kept_for_the_next_request(door: RunningDoor) -> None:
 
 
 # -- the end ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", [b"", KEY[:20].encode()])
+def test_a_door_that_was_not_told_its_key_serves_nobody(tmp_path: Path, said: bytes) -> None:
+    door = open_door(HttpConfig("127.0.0.1:0", require_key=False), Paths(tmp_path))
+    assert door is not None
+    with contextlib.closing(door):
+        ended = subprocess.run(
+            door.argv, cwd=ROOT, input=said, pass_fds=(door.listen_fd,), check=False, timeout=60
+        )
+    assert ended.returncode == 1
 
 
 def test_the_log_has_counts_and_nothing_that_was_said(scene: Scene, door: RunningDoor) -> None:
