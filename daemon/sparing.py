@@ -78,8 +78,7 @@ class Sparing:
                 await self._look()
             except Exception as error:  # then L2 keeps what it was told before
                 _log.warning("what L2 must keep is not known: %r", error)
-            finally:
-                self.known.set()
+            self.known.set()  # not where gliad ends in the middle: L2 is told nothing yet
             with trio.move_on_after(_AGAIN_S) as waiting:
                 await self._wanted.wait()
             if waiting.cancelled_caught:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -259,6 +260,27 @@ def test_a_failing_look_leaves_what_was_told_and_is_repeated(node: Node) -> None
         assert await node.settled() == {*old.window_ids, *more.window_ids}
 
     with_sparing(node, body)
+
+
+@pytest.mark.spec(31)
+def test_a_node_that_ends_during_its_first_look_does_not_begin_to_write(node: Node) -> None:
+    old = make_chain(3, numerics_class=OLD)
+    trio.run(node.say, "old", old)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            real = node.sparing._look_at
+
+            def look_at(*args: Any) -> None:
+                trio.from_thread.run_sync(nursery.cancel_scope.cancel)
+                real(*args)
+
+            node.sparing._look_at = look_at  # type: ignore[method-assign]
+            nursery.start_soon(node.sparing.run)
+        assert not node.sparing.known.is_set()
+
+    trio.run(main)
+    assert node.store.spared == []
 
 
 # -- what engines attached with ----------------------------------------------------------------
