@@ -114,7 +114,7 @@ class Attachments:
             _log.warning("%s", error)
 
     def all(self) -> list[Attachment]:
-        """Every one that is known, last one first."""
+        """Every one that is known, last one first. For any thread: one step of the interpreter."""
         return list(reversed(self._seen))
 
     def last(self, model: str, dtype: str) -> Attachment | None:
@@ -122,8 +122,8 @@ class Attachments:
         return next((a for a in self.all() if (a.model, a.dtype) == (model, dtype)), None)
 
     def layouts(self, model_id: ModelId) -> set[Layout]:
-        """Profiles under which engines ever kept windows of a model."""
-        return {a.layout for a in self._seen if a.model_id == model_id}
+        """Profiles under which engines ever kept windows of a model. For any thread."""
+        return {a.layout for a in self.all() if a.model_id == model_id}
 
     def computable(self, models: Iterable[KnownModel]) -> frozenset[Computable]:
         """What the engines of these models would compute, as they attached last.

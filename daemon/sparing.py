@@ -55,6 +55,7 @@ class Sparing:
         self._registry = registry
         self._attachments = attachments
         self._computable: frozenset[Computable] | None = None
+        self._num_changes = 0  # of models
         self._looked: dict[str, _Looked] = {}
         self._good_tips: set[WindowId] = set()
         self._wanted = trio.Event()
@@ -67,6 +68,7 @@ class Sparing:
 
     def models_changed(self) -> None:
         """An engine has attached, or a model may have come or gone."""
+        self._num_changes += 1
         self._computable = None
         self._wanted.set()
 
@@ -106,9 +108,11 @@ class Sparing:
             self.spared = spared
 
     async def _look_at_models(self) -> frozenset[Computable]:
+        seen = self._num_changes
         models = await trio.to_thread.run_sync(self._registry.known)
         computable = await trio.to_thread.run_sync(self._attachments.computable, models)
-        self._computable = computable
+        if self._num_changes == seen:  # else this is old already, and asked for anew
+            self._computable = computable
         self._looked.clear()
         self._good_tips.clear()
         return computable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import trio.testing
 from daemon.attachments import Attachments, Computable
 from daemon.conversations import Conversations
 from daemon.data_dir import prepare
-from daemon.models_registry import ModelsRegistry
+from daemon.models_registry import KnownModel, ModelsRegistry
 from daemon.paths import Paths
 from daemon.reproducible import find_unreproducible, is_reproducible
 from daemon.sparing import Sparing
@@ -258,6 +258,28 @@ def test_a_failing_look_leaves_what_was_told_and_is_repeated(node: Node) -> None
         node.sparing._look_at = real  # type: ignore[method-assign]
         node.sparing.wake()
         assert await node.settled() == {*old.window_ids, *more.window_ids}
+
+    with_sparing(node, body)
+
+
+@pytest.mark.spec(31)
+def test_an_engine_that_attaches_during_the_look_is_not_overlooked(node: Node) -> None:
+    chain = make_chain(3)
+    known = ModelsRegistry(node.paths, node.models_dir).get("echo")
+    real = node.attachments.computable
+
+    def computable(models: Iterable[KnownModel]) -> frozenset[Computable]:
+        found = real(models)
+        node.attachments.computable = real  # type: ignore[method-assign]
+        trio.from_thread.run_sync(node.attachments.remember, attach_of("native:newer"), known)
+        return found
+
+    async def body() -> None:
+        await node.say("own", chain)
+        assert await node.settled() == frozenset()
+        node.attachments.computable = computable  # type: ignore[method-assign]
+        node.sparing.models_changed()
+        assert await node.settled() == set(chain.window_ids)
 
     with_sparing(node, body)
 
