@@ -20,6 +20,7 @@ from daemon.models_registry import ModelsRegistry
 from daemon.past import Past
 from daemon.reach import keys_ever
 from daemon.reproducible import find_unreproducible
+from glia.errors import StoreBroken
 from glia.graph.ids import WindowId
 
 _AGAIN_S = 3600.0  # models' files are the user's: they may go without a word
@@ -139,5 +140,10 @@ class Sparing:
         if all(records.get_now(tip) is not None for tip in tips):
             return []
         model_id = past.model_id(name)
-        keys = keys_ever(model_id, self._attachments.layouts(model_id), past.turns(name))
+        try:
+            turns = past.turns(name)
+        except StoreBroken as error:  # one damaged file is no reason to give up the others
+            _log.warning("what of it L2 must keep is not known: %s", error)
+            return []
+        keys = keys_ever(model_id, self._attachments.layouts(model_id), turns)
         return [window_id for key in keys for window_id in records.find(key)]

@@ -263,6 +263,25 @@ def test_a_failing_look_leaves_what_was_told_and_is_repeated(node: Node) -> None
 
 
 @pytest.mark.spec(31)
+def test_a_damaged_file_costs_no_other_conversation_its_windows(node: Node) -> None:
+    torn, whole = (make_chain(3, seed=n, numerics_class=OLD) for n in (1, 2))
+
+    async def prepare_node() -> None:
+        await node.say("a", torn)
+        await node.say("b", whole)
+        node.store.forget(torn.window_ids[2:])
+
+    trio.run(prepare_node)
+    path = node.paths.conversations / "a.conv"
+    path.write_bytes(bytes(path.stat().st_size))
+
+    async def body() -> None:
+        assert await node.settled() == set(whole.window_ids)
+
+    with_sparing(node, body)
+
+
+@pytest.mark.spec(31)
 def test_an_engine_that_attaches_during_the_look_is_not_overlooked(node: Node) -> None:
     chain = make_chain(3)
     known = ModelsRegistry(node.paths, node.models_dir).get("echo")
