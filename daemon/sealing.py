@@ -54,6 +54,7 @@ class Sealer:
             ArenaExhausted: L1 has no room, and waiting for the disk does not make any.
         """
         source = _payloads(binding, staging, call)
+        seen = self._hidden.num_changes  # since when what is continued is known to be there
         anchor = await trio.to_thread.run_sync(self._anchor, binding, call)
         self._table.heat(anchor.window_id, call.num_steps)
         names: list[WindowId] = []
@@ -64,12 +65,11 @@ class Sealer:
             offsets = await self._room(binding, len(call.tokens) // size - done)
             tokens = call.tokens[done * size : (done + len(offsets)) * size]
             payloads = source[done * step : (done + len(offsets)) * step]
-            seen = self._hidden.num_changes
             sealed, known = await self._fill(binding, anchor, tokens, payloads, offsets)
             made = [anchor.window_id, *(window.record.window_id for window in sealed)]
             if self._hidden.num_changes != seen or any(name in self._hidden for name in made):
                 give_back(self._arena, self._table, offsets)
-                await self._until_forgotten(binding, made)
+                seen = await self._until_forgotten(binding, made)
                 continue
             num_known += self._enter(binding, sealed, known)
             names += [window.record.window_id for window in sealed]
@@ -78,19 +78,22 @@ class Sealer:
             self._table.keep_hot(names[-1])
         return Names(names, num_known)
 
-    async def _until_forgotten(self, binding: Binding, made: Sequence[WindowId]) -> None:
+    async def _until_forgotten(self, binding: Binding, made: Sequence[WindowId]) -> int:
         """Wait until windows that are being forgotten are gone; then they can be made anew.
 
         Args:
             made: the window that they continue, and theirs.
+        Returns: the number of changes since which what they continue is there.
         Raises: NotFound where what they continue is among those.
         """
         await self._hidden.until_shown(made)
+        seen = self._hidden.num_changes
         anchor = made[0]
         if anchor != binding.root:
             record = await trio.to_thread.run_sync(self._records.get_now, anchor)
             if record is None:
                 raise _unknown(anchor)
+        return seen
 
     async def _room(self, binding: Binding, count: int) -> list[int]:
         size = binding.profile.window_particle_bytes

@@ -17,7 +17,7 @@ from glia.graph.ids import WindowId
 from glia.local.messages import Seal
 from glia.store.base import SealedWindow
 from tests.builders import TINY, Chain, make_chain
-from tests.node_parts import MIB, particles_of
+from tests.node_parts import MIB, particles_of, payload_of
 from tests.unit.test_writer import BINDING, MoodyStore, memory_of, seal
 
 WINDOW = TINY.window_particle_bytes
@@ -384,6 +384,39 @@ def test_nothing_continues_what_is_being_forgotten(tmp_path: Path) -> None:
         async with trio.open_nursery() as nursery:
             with pytest.raises(NotFound):
                 await memory.sealer.seal(BINDING, staging, call)
+        assert len(memory.table) == 0
+        assert not any(memory.arena.view)
+
+    run_with(tmp_path, body)
+
+
+@pytest.mark.parametrize("num_sealed", [0, 1])
+def test_nothing_continues_what_was_forgotten_while_room_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_sealed: int
+) -> None:
+    """All of it: whoever waits for the disk may wait that long. Before a call's first group,
+    and before its second, which continues the first."""
+    monkeypatch.setattr("daemon.sealing._GROUP_BYTES", WINDOW)
+
+    async def body(memory: Memory, store: MoodyStore) -> None:
+        base = make_chain(2)
+        longer = make_chain(2, base=base, seed=1)
+        await seal(memory, base)
+        gone = longer.window_ids[: 2 + num_sealed]
+        real, num_calls = memory.sealer._room, 0
+
+        async def room(*args: object) -> list[int]:
+            nonlocal num_calls
+            if num_calls == num_sealed:
+                await forget(memory, gone)
+            num_calls += 1
+            return await real(*args)  # type: ignore[arg-type]
+
+        memory.sealer._room = room  # type: ignore[method-assign]
+        staging = memoryview(b"".join(payload_of(longer, number) for number in (2, 3)))
+        call = Seal(1, base.tip, 32, list(longer.tokens[32:]), 0)
+        with pytest.raises(NotFound):
+            await memory.sealer.seal(BINDING, staging, call)
         assert len(memory.table) == 0
         assert not any(memory.arena.view)
 
