@@ -36,8 +36,9 @@ class Removal:
         draft: the rows as they will be.
         plan: groups that have to be on disk before the draft is applied.
         dead: ranges to be erased once it is.
-        healed: quarantined blocks whose bad bytes are among them.
+        bad: quarantined blocks as they will be: those that a window which stays names.
         num_windows: how many go.
+        num_found_bad: blocks that were to move, and are not as named.
     """
 
     def __init__(self, catalog: Catalog, end: Cursor, segment_bytes: int) -> None:
@@ -49,8 +50,8 @@ class Removal:
         self.draft = catalog.draft()
         self.plan = Plan(end)
         self.dead: list[Span] = []
-        self.healed: list[BlockId] = []
-        self.num_windows = 0
+        self.bad = dict(catalog.bad)
+        self.num_windows = self.num_found_bad = 0
 
     def take(self, window_id: WindowId) -> Leaf | None:
         """Remove a window; the one before it, if that makes it a leaf.
@@ -109,10 +110,9 @@ class Removal:
                 moving[namers[block_id]][block_id] = where
         for name, places in moving.items():
             self._move(name, places)
-        for block_id in self._catalog.bad.keys() & set(block_ids):
-            if row.holds(self._catalog.bad[block_id]):
-                self.draft.remove(quarantine_key(block_id))
-                self.healed.append(block_id)
+        for block_id in self.bad.keys() & set(block_ids) - namers.keys():
+            self.draft.remove(quarantine_key(block_id))
+            del self.bad[block_id]
 
     def _other_namers(self, record: WindowRecord, row: WindowRow) -> dict[BlockId, WindowId]:
         """Of the blocks those that a window which stays names, and one that does."""
@@ -132,7 +132,10 @@ class Removal:
         record, row = stored
         for block_id, where in places.items():
             if not self._is_read(block_id, where):
+                # Rows of windows that name it say where it was: it must be known as bad.
                 self.draft.remove(block_key(block_id))
+                self.draft.put(quarantine_key(block_id), where.encode())
+                self.bad[block_id] = where
         values = self.draft.get_many([block_key(block_id) for block_id in record.blocks])
         found = [decode_location(value) if value is not None else None for value in values]
         moved = {
@@ -150,7 +153,9 @@ class Removal:
         """Whether a block that is to move is in memory, as named."""
         if block_id not in self._moved:
             data = bytearray(where.length)
-            if not read_one(self._catalog.segments, block_id, where, memoryview(data)):
+            good = read_one(self._catalog.segments, block_id, where, memoryview(data))
+            if not good:
+                self.num_found_bad += good is False
                 return False
             self._moved[block_id] = data
         return True

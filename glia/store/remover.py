@@ -117,8 +117,8 @@ class Remover:
             dead = catalog.dead.mark(draft, removal.dead)
             state = replace(catalog.state, unscrubbed=unscrubbed or catalog.state.unscrubbed)
             catalog.apply(draft, state.moved(*removal.plan.end) if removal.plan.groups else state)
-        for block_id in removal.healed:
-            catalog.bad.pop(block_id, None)
+        catalog.bad = removal.bad
+        catalog.num_quarantined += removal.num_found_bad
         self._tail.leave(gone)
         for number in gone:
             catalog.segments.unlink(number)

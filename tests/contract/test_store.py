@@ -277,6 +277,29 @@ def test_putting_again_heals_every_window_that_shares_the_block(made: Made) -> N
 
 
 @pytest.mark.spec(61)
+@pytest.mark.parametrize("is_found_first", [True, False])
+@pytest.mark.parametrize("num_twins", [1, 2])
+def test_putting_heals_what_shared_a_bad_block_with_a_window_that_went(
+    made: Made, num_twins: int, is_found_first: bool
+) -> None:
+    """The bad bytes lay in the group of the first: they go with it, found before that or not."""
+    window = sealed(make_chain(1))[0]
+    twins = [_in_class(window, f"native:twin{number}") for number in range(num_twins)]
+    made.store.put([window, *twins])
+    made.damage(bytes(window.particles[1]), 5)
+    if is_found_first:
+        assert load(made.store, [window]) == [None]
+    made.store.forget([window.record.window_id])
+    assert load(made.store, twins) == [None] * num_twins
+    assert made.store.get(twins[0].record.window_id) is None
+    made.store.put(twins[:1])
+    assert_holds(made.store, twins)
+    assert made.store.stats().num_quarantined == 1
+    made.store.forget(names(twins))
+    assert (made.store.stats().num_windows, made.store.stats().num_blocks) == (0, 0)
+
+
+@pytest.mark.spec(61)
 def test_check_finds_all_damage(made: Made) -> None:
     windows = sealed(make_chain(5))
     made.store.put(windows)
