@@ -125,12 +125,16 @@ class EngineLink:
     async def forget_l0(self, windows: Sequence[WindowId]) -> None:
         """Have the engine drop windows, and zero all that no sequence of its uses.
 
+        Runs that were given up may still use some: it is asked again until those have ended.
         Raises: EngineDied, QuotaExceeded where it is behind.
         """
-        for start in range(0, len(windows), _FORGET_WINDOWS):
-            self._next_id += 1
-            part: list[bytes] = list(windows[start : start + _FORGET_WINDOWS])
-            await self._evicted(ForgetL0(self._next_id, part))
+        given_up, is_last = frozenset(self._abandoned), False
+        while not is_last:
+            is_last = not given_up & self._abandoned
+            for start in range(0, max(1, len(windows)), _FORGET_WINDOWS):  # a tail has no name
+                self._next_id += 1
+                part: list[bytes] = list(windows[start : start + _FORGET_WINDOWS])
+                await self._evicted(ForgetL0(self._next_id, part))
 
     def on_message(self, message: FromEngine) -> None:
         """Take in what the engine said. Raises: RemoteProtocolError."""

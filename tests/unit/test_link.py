@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 import trio
+import trio.testing
 
 from daemon.link import EngineLink
 from daemon.wire import Wire
 from glia.errors import QuotaExceeded, RemoteProtocolError
-from glia.graph.ids import ModelId
+from glia.graph.ids import ModelId, WindowId
 from glia.local import messages as m
 from glia.local import values
 from glia.local.frames import FrameParser, decode_from_daemon
@@ -75,3 +78,73 @@ def test_an_engine_that_does_not_read_is_no_fault_of_its_clients() -> None:
                 link.cancel(first)
 
     trio.run(main)
+
+
+class Peer:
+    """The engine's end: takes calls one by one, answers what the test says."""
+
+    def __init__(self, link: EngineLink, sock: trio.socket.SocketType) -> None:
+        self._link = link
+        self._sock = sock
+        self._parser = FrameParser()
+        self._calls: list[m.DaemonMessage] = []
+
+    async def take(self) -> m.DaemonMessage:
+        while not self._calls:
+            self._calls += map(decode_from_daemon, self._parser.feed(await self._sock.recv(4096)))
+        return self._calls.pop(0)
+
+    async def take_forget(self) -> list[bytes]:
+        """The windows of a ForgetL0, which is answered."""
+        call = await self.take()
+        assert isinstance(call, m.ForgetL0)
+        self._link.on_message(m.EvictReply(call.id, 0, 0))
+        return call.windows
+
+
+async def with_peer(body: Callable[[EngineLink, Peer, trio.Nursery], Awaitable[None]]) -> None:
+    ours, theirs = trio.socket.socketpair()
+    with ours, theirs, trio.fail_after(10):
+        wire = Wire(ours)
+        link = EngineLink(wire, attach(), pid=1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wire.run_sender)
+            await body(link, Peer(link, theirs), nursery)
+            nursery.cancel_scope.cancel()
+
+
+def test_what_a_run_that_was_given_up_still_uses_is_forgotten_once_it_has_ended() -> None:
+    async def body(link: EngineLink, peer: Peer, nursery: trio.Nursery) -> None:
+        call = m.Generate(7, "echo", None, [1], 1, values.SamplingValue(), [], [])
+        run_id = link.start_run(call, lambda _: None)
+        with trio.move_on_after(0):
+            await link.finish_run(run_id)
+        forgotten = trio.Event()
+
+        async def forget() -> None:
+            await link.forget_l0([WindowId(bytes(32))])
+            forgotten.set()
+
+        nursery.start_soon(forget)
+        assert isinstance(await peer.take(), m.Run)
+        cancel = await peer.take()
+        assert isinstance(cancel, m.CancelRun)
+        link.on_message(m.Done(cancel.id))
+        assert await peer.take_forget() == [bytes(32)]  # it may still have run then
+        await trio.testing.wait_all_tasks_blocked()
+        link.on_message(m.Failed(run_id, "cancelled", "cancelled", None))
+        assert await peer.take_forget() == [bytes(32)]
+        await trio.testing.wait_all_tasks_blocked()
+        assert not forgotten.is_set()
+        assert await peer.take_forget() == [bytes(32)]
+        await forgotten.wait()
+
+    trio.run(with_peer, body)
+
+
+def test_tokens_that_fill_no_window_are_forgotten_too() -> None:
+    async def body(link: EngineLink, peer: Peer, nursery: trio.Nursery) -> None:
+        nursery.start_soon(link.forget_l0, [])
+        assert await peer.take_forget() == []
+
+    trio.run(with_peer, body)
