@@ -129,16 +129,15 @@ class Sparing:
             bad = set(before.bad) if before is not None else set()
             seen = set(before.kept.head.tips) if before is not None else set()
             tips = [tip for tip in kept.head.tips if tip not in seen]
-            starts = [*tips, *self._left_of(past, name, tips)]
+            is_kept = kept.head.tip is not None and all(get(tip) is not None for tip in tips)
+            starts = tips if is_kept else [*tips, *self._left_of(past, name)]
             find_unreproducible(starts, get, computable, good, bad)
             self._looked[name] = _Looked(kept, frozenset(bad))
             self._good_tips.update(tip for tip in tips if tip in good)
 
-    def _left_of(self, past: Past, name: str, tips: Sequence[WindowId]) -> list[WindowId]:
+    def _left_of(self, past: Past, name: str) -> list[WindowId]:
         """What is stored of chains whose tips are not, found by their tokens."""
         records = self._memory.records
-        if all(records.get_now(tip) is not None for tip in tips):
-            return []
         model_id = past.model_id(name)
         try:
             turns = past.turns(name)

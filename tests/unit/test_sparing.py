@@ -229,6 +229,22 @@ def test_what_eviction_left_of_a_chain_is_found_by_its_tokens(node: Node) -> Non
     with_sparing(node, body)
 
 
+@pytest.mark.spec(31)
+def test_what_others_stored_is_kept_for_an_answer_that_could_not_be(node: Node) -> None:
+    """L2 took nothing more of it; what it begins with is of a conversation that goes."""
+    old = make_chain(3, numerics_class=OLD)
+
+    async def body() -> None:
+        await node.say("first", old)
+        await talk(node.conversations, list(old.tokens), [1], turn_of("full"), tip=None)
+        with node.conversations.hold("first"):
+            await node.conversations.mark("first")
+            await node.conversations.remove("first")
+        assert await node.settled() == set(old.window_ids)
+
+    with_sparing(node, body)
+
+
 def test_another_of_the_same_name_is_looked_at_anew(node: Node) -> None:
     old, other = (make_chain(3, seed=n, numerics_class=OLD) for n in (1, 2))
 
