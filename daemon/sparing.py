@@ -40,7 +40,7 @@ class Sparing:
     """The one that tells it.
 
     Attributes:
-        spared: what L2 was told last.
+        spared: what L2 was told last; None before it was told anything.
         known: set once all conversations were looked at, as far as that can be done.
     """
 
@@ -60,7 +60,7 @@ class Sparing:
         self._looked: dict[str, _Looked] = {}
         self._good_tips: set[WindowId] = set()
         self._wanted = trio.Event()
-        self.spared: frozenset[WindowId] = frozenset()
+        self.spared: frozenset[WindowId] | None = None
         self.known = trio.Event()
 
     def wake(self) -> None:
