@@ -44,12 +44,16 @@ _log = logging.getLogger("glia.store")
 def adopt_tail(catalog: Catalog) -> None:
     """Index the whole groups after `state`, cut what is torn, and move past both.
 
-    The segments adopted become live. Raises: StoreBroken, StoreFull, StoreVersion.
+    The segments adopted become live. A killed process may not have synced them: what is
+    named is taken for durable by whoever puts it again.
+    Raises: StoreBroken, StoreFull, StoreVersion, OSError.
     """
+    catalog.segments.sync_directory()
     for number, size in catalog.segments.on_disk().items():
         state = catalog.state
         if number < state.segment:
             continue
+        catalog.segments.sync(number)
         start = state.offset if number == state.segment else 0
         end = _adopt(catalog, number, start, size)
         cut(catalog.segments.file(number), end)
@@ -95,6 +99,7 @@ def rebuild(
     Raises: StoreBroken, StoreFull, StoreVersion, OSError.
     """
     on_disk = segments.on_disk()
+    segments.sync_directory()
     if on_disk:
         _log.warning("the index is built again from %d segments", len(on_disk))
     shutil.rmtree(path, ignore_errors=True)
@@ -125,6 +130,7 @@ class _Builder:
 
     def take(self, number: int, size: int) -> None:
         """All groups of a segment."""
+        self._segments.sync(number)
         gaps: list[Span] = []
         draft = Draft(self._index, self.usages.get)
         with self._segments.reading(number) as fd:

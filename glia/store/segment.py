@@ -107,7 +107,7 @@ class Segments:
             self.put(span.segment, replace(usage, num_punched=num))
 
     def sync(self, number: int) -> None:
-        """What was erased is durable. Raises: StoreBroken, OSError."""
+        """What was written or erased is durable. Raises: StoreBroken, OSError."""
         with self.changing(number) as fd:
             if fd is not None:
                 os.fsync(fd)

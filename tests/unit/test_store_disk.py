@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from glia.store.base import SealedWindow
 from glia.store.commit import CommitQueue, Ticket
 from glia.store.dead import joined
 from glia.store.disk import DiskStore
+from glia.store.index import Change, Index
+from glia.store.keys import BLOCK
 from glia.store.plan import Cursor, plan_put
 from glia.store.schema import Location, Span
 from tests.builders import WIDE, make_chain
@@ -220,6 +222,46 @@ def test_a_put_over_several_segments_names_nothing_that_is_not_synced(
     monkeypatch.setattr(store._catalog.index, "write", written)
     store.put(sealed(make_chain(7, profile=WIDE)))
     assert num_segments == 4
+    monkeypatch.undo()
+    store.close()
+
+
+@pytest.mark.spec(30)
+@pytest.mark.parametrize("lost", ["", "index"])
+def test_what_a_killed_process_left_is_synced_before_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """It was in the page cache only, and a put of it from now on writes nothing."""
+    path = tmp_path / "store"
+    windows = sealed(make_chain(4))
+    store = DiskStore(path, 64 * MIB)
+    shutil.copytree(path / "index", tmp_path / "index")
+    store.put(windows)
+    killed(store)
+    shutil.rmtree(path / "index")
+    if not lost:
+        shutil.copytree(tmp_path / "index", path / "index")
+    synced: set[int] = set()
+    fsync, write = os.fsync, Index.write
+
+    def sync(fd: int) -> None:
+        fsync(fd)
+        synced.add(os.fstat(fd).st_ino)
+
+    def written(index: Index, changes: Iterable[Change], *, sync: bool) -> None:
+        rows = list(changes)
+        if any(key[:1] == BLOCK for key, _ in rows):
+            assert {path.stat().st_ino for path in (segments, *segment_files(path))} <= synced
+            num_named.append(len(rows))
+        write(index, rows, sync=sync)
+
+    num_named: list[int] = []
+    segments = path / "segments"
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(Index, "write", written)
+    store = DiskStore(path, 64 * MIB)
+    assert num_named
+    assert_holds(store, windows)
     monkeypatch.undo()
     store.close()
 
