@@ -73,8 +73,8 @@ def _adopt(catalog: Catalog, number: int, start: int, size: int) -> int:
                 break
             draft = catalog.draft()
             name_group(draft, group, number, offset, {}, catalog.uses.next())
-            catalog.apply(draft, sync=False)
             end = offset + group.size
+            catalog.apply(draft, catalog.state.moved(number, end), sync=False)
     return end
 
 

@@ -7,6 +7,7 @@ import shutil
 import stat
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +264,67 @@ def test_what_a_killed_process_left_is_synced_before_it_is_named(
     assert num_named
     assert_holds(store, windows)
     monkeypatch.undo()
+    store.close()
+
+
+@pytest.mark.spec(30)
+def test_a_start_that_is_killed_while_it_adopts_names_no_group_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store"
+    windows = sealed(make_chain(4))
+    store = DiskStore(path, 64 * MIB)
+    shutil.copytree(path / "index", tmp_path / "index")
+    store.put(windows)
+    killed(store)
+    shutil.rmtree(path / "index")
+    shutil.copytree(tmp_path / "index", path / "index")
+    write, num_named = Index.write, 0
+
+    def written(index: Index, changes: Iterable[Change], *, sync: bool) -> None:
+        nonlocal num_named
+        rows = list(changes)
+        num_named += any(key[:1] == BLOCK for key, _ in rows)
+        if num_named == 3:
+            raise KeyboardInterrupt
+        write(index, rows, sync=sync)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Index, "write", written)
+        with pytest.raises(KeyboardInterrupt):
+            DiskStore(path, 64 * MIB)
+    store = DiskStore(path, 64 * MIB)
+    assert_holds(store, windows)
+    rows = [store._catalog.row(window.record.window_id) for window in windows]
+    assert [len(row.groups) for row in rows if row is not None] == [1, 1, 1, 1]
+    usage = store._catalog.segments.usage(1)
+    assert usage is not None
+    assert usage.num_groups == 4
+    store.close()
+
+
+@pytest.mark.spec(61)
+def test_a_block_found_bad_when_it_was_to_move_is_bad_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    window = sealed(make_chain(1))[0]
+    twins = [
+        SealedWindow(
+            replace(window.record, numerics_class=f"native:twin{number}"),
+            window.prefix_key,
+            window.particles,
+        )
+        for number in range(2)
+    ]
+    store = DiskStore(path, 64 * MIB)
+    store.put([window, *twins])
+    (file,) = segment_files(path)
+    flip_bit(file, 8 * file.read_bytes().index(bytes(window.particles[1])))
+    store.forget([window.record.window_id])
+    killed(store)
+    store = DiskStore(path, 64 * MIB)
+    assert [store.get(twin.record.window_id) for twin in twins] == [None, None]
+    store.put(twins[:1])
+    assert_holds(store, twins)
     store.close()
 
 
