@@ -18,7 +18,7 @@ from daemon.conversations import Conversations, Running
 from daemon.forgetting import Forgetting
 from daemon.looking import Looking
 from daemon.memory import Memory
-from glia.errors import ConversationBusy, GliaError, StoreBroken, UnknownConversation
+from glia.errors import ConversationBusy, GliaError, QuotaExceeded, StoreBroken, UnknownConversation
 from glia.graph.ids import ModelId, WindowId
 from glia.store.base import Forgotten
 from tests.builders import MODEL, Chain, make_chain
@@ -167,6 +167,39 @@ def test_what_failed_is_gone_on_with_an_hour_later(tmp_path: Path) -> None:
             nursery.cancel_scope.cancel()
         assert rig.stored(chain) == 0
         assert list((tmp_path / "conversations").iterdir()) == []
+
+    run_with(tmp_path, body)
+
+
+class DeafEngine:
+    """Listens from the second time on."""
+
+    def __init__(self) -> None:
+        self.forgotten: list[set[WindowId]] = []
+        self.num_asked = 0
+
+    def links(self) -> list[DeafEngine]:
+        return [self]
+
+    async def forget_l0(self, windows: list[WindowId]) -> None:
+        self.num_asked += 1
+        if self.num_asked == 1:
+            raise QuotaExceeded("it is behind")
+        self.forgotten.append(set(windows))
+
+
+def test_an_engine_that_did_not_listen_is_told_again(tmp_path: Path) -> None:
+    async def body(rig: Rig) -> None:
+        chain = make_chain(3)
+        await rig.say(chain, "gone")
+        engine = rig.forgetting._engines = DeafEngine()  # type: ignore[assignment]
+        with pytest.raises(QuotaExceeded):
+            await rig.forgetting.forget("gone", silent)
+        await until(lambda: not rig.conversations.marked())  # by itself
+        assert engine.forgotten == [set(chain.window_ids)]
+        await rig.say(make_chain(3, seed=1), "next")
+        await rig.forgetting.forget("next", silent)
+        assert engine.forgotten[1].isdisjoint(chain.window_ids)
 
     run_with(tmp_path, body)
 
