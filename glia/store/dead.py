@@ -62,6 +62,11 @@ class Dead:
             self._left.discard(span)
             self._erased.add(span)
 
+    def sync(self) -> None:
+        """What was erased since the last batch is durable. Raises: StoreBroken, OSError."""
+        for number in {span.segment for span in self._erased}:
+            self._segments.sync(number)
+
     def settle(self, draft: Draft) -> None:
         """No rows any more for what was erased: `settled`, once that is written.
 

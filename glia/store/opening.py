@@ -150,6 +150,7 @@ def _settle(catalog: Catalog) -> Cursor:
     state, segments = catalog.state, catalog.segments
     on_disk = segments.on_disk()
     catalog.dead.erase()
+    catalog.dead.sync()  # before the rows that say it go
     at_end = on_disk.get(state.segment, 0) == state.offset
     if not (state.clean and at_end and max(on_disk, default=0) <= state.segment):
         catalog.state = replace(state, clean=False)

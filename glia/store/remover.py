@@ -68,8 +68,8 @@ class Remover:
             raise StoreBroken(
                 "what was forgotten cannot be erased from its segments", hint="gliad doctor"
             )
-        for number in {span.segment for span in removal.dead}:
-            self._catalog.segments.sync(number)
+        self._catalog.dead.sync()
+        self._catalog.segments.sync_directory()
         return Forgotten(removal.num_windows, freed)
 
     def lose(self, numbers: Collection[int]) -> None:
@@ -119,9 +119,9 @@ class Remover:
             catalog.apply(draft, state.moved(*removal.plan.end) if removal.plan.groups else state)
         catalog.bad = removal.bad
         catalog.num_quarantined += removal.num_found_bad
+        catalog.dead.add(dead)
         self._tail.leave(gone)
         for number in gone:
             catalog.segments.unlink(number)
-        catalog.dead.add(dead)
         catalog.dead.erase()
         return before - catalog.num_bytes

@@ -18,7 +18,9 @@ import pytest
 
 from glia.errors import StoreBroken
 from glia.store.base import SealedWindow
+from glia.store.dead import Dead
 from glia.store.disk import DiskStore
+from glia.store.draft import Draft
 from glia.store.repair import Mender
 from tests.builders import make_chain, make_profile
 from tests.store_parts import (
@@ -290,6 +292,71 @@ def test_what_cannot_be_erased_is_said_and_erased_later(
     assert store.forget(names(FORGOTTEN)).num_windows == 0
     assert hits(path, sentinels(FORGOTTEN)) == []
     assert store.stats().used_bytes < used - sum(len(p) for w in FORGOTTEN for p in w.particles)
+    assert_holds(store, LIVING)
+    store.close()
+
+
+@pytest.mark.spec(31)
+@pytest.mark.parametrize("is_restarted", [True, False])
+def test_what_is_erased_by_a_second_try_is_synced_before_it_is_said(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_restarted: bool
+) -> None:
+    """Where the first try was refused, and after a crash: else a power cut brings it back."""
+
+    def refuse(*args: object) -> None:
+        raise OSError(5, "no")
+
+    store = _opened(path)
+    with monkeypatch.context() as patch:
+        patch.setattr("glia.store.segment.punch", refuse)
+        with pytest.raises(StoreBroken):
+            store.forget(names(FORGOTTEN))
+    spans = {span.segment for span in store._catalog.dead._left}
+    erased = {store._catalog.segments.file(number).stat().st_ino for number in spans}
+    assert len(erased) > 1
+    synced: set[int] = set()
+    fsync, settle = os.fsync, Dead.settle
+
+    def sync(fd: int) -> None:
+        fsync(fd)
+        synced.add(os.fstat(fd).st_ino)
+
+    def settled(dead: Dead, draft: Draft) -> None:
+        assert not dead._erased or erased <= synced
+        settle(dead, draft)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(Dead, "settle", settled)
+    if is_restarted:
+        killed(store)
+        store = _opened(path)
+    else:
+        store.forget(names(FORGOTTEN))
+        assert (path / "segments").stat().st_ino in synced
+    assert erased <= synced
+    assert hits(path, sentinels(FORGOTTEN)) == []
+    store.close()
+
+
+def test_a_segment_that_cannot_be_removed_keeps_nothing_else_from_being_erased(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = _opened(path)
+    alone = sealed(make_chain(16, profile=PROFILE, seed=60))  # more than a segment of them
+    store.put([*alone, FORGOTTEN[0]])
+    gone = [*alone, *FORGOTTEN]
+
+    def refuse(number: int) -> None:
+        raise OSError(5, "no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store._catalog.segments, "unlink", refuse)
+        with pytest.raises(StoreBroken):
+            store.forget(names(gone))
+    store.forget(names(gone))
+    left = {file for file, _ in hits(path, sentinels(gone))}
+    live = {store._catalog.segments.file(n).name for n in store._catalog.segments.numbers()}
+    assert not {Path(file).name for file in left} & live
     assert_holds(store, LIVING)
     store.close()
 
