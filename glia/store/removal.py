@@ -14,6 +14,7 @@ from glia.graph.ids import BlockId, WindowId
 from glia.graph.window import WindowRecord, parse_window
 from glia.store.base import Buffer
 from glia.store.catalog import Catalog
+from glia.store.index import IndexDamaged
 from glia.store.keys import (
     PREFIX,
     block_key,
@@ -88,12 +89,17 @@ class Removal:
         return freed - self.draft.num_bytes - self.plan.num_segment_bytes
 
     def _stored(self, window_id: WindowId) -> tuple[WindowRecord, WindowRow] | None:
+        """Raises: IndexDamaged where the row is not the window's: what it names is not known."""
         value = self.draft.get(window_key(window_id))
-        row = decode_window(value) if value is not None else None
+        if value is None:
+            return None
+        row = decode_window(value)
+        if row is None:
+            raise IndexDamaged("a window's row cannot be one")
         try:
-            return (parse_window(row.encoding), row) if row is not None else None
-        except IntegrityError:
-            return None  # whoever reads it finds out
+            return parse_window(row.encoding, window_id), row
+        except IntegrityError as error:
+            raise IndexDamaged(f"a window's row is damaged: {error}") from error
 
     def _take_blocks(self, record: WindowRecord, row: WindowRow) -> None:
         namers = self._other_namers(record, row)

@@ -21,6 +21,7 @@ from glia.store.base import SealedWindow
 from glia.store.dead import Dead
 from glia.store.disk import DiskStore
 from glia.store.draft import Draft
+from glia.store.keys import window_key
 from glia.store.repair import Mender
 from tests.builders import make_chain, make_profile
 from tests.store_parts import (
@@ -358,6 +359,30 @@ def test_a_segment_that_cannot_be_removed_keeps_nothing_else_from_being_erased(
     live = {store._catalog.segments.file(n).name for n in store._catalog.segments.numbers()}
     assert not {Path(file).name for file in left} & live
     assert_holds(store, LIVING)
+    store.close()
+
+
+@pytest.mark.spec(31)
+@pytest.mark.parametrize("at", [5, 40, 100, -3, None])
+@pytest.mark.parametrize("is_its_own", [True, False])
+def test_a_damaged_row_is_built_again_before_anything_goes_by_it(
+    path: Path, is_its_own: bool, at: int | None
+) -> None:
+    """Of what is forgotten, and of one that shares its blocks."""
+    store = _opened(path)
+    window, twin = FORGOTTEN[3], _twin(FORGOTTEN[3])
+    store.put([twin])
+    name = (window if is_its_own else twin).record.window_id
+    row = store._catalog.row(name)
+    assert row is not None
+    encoding = bytearray(row.encoding)
+    if at is not None:
+        encoding[at] ^= 1
+    value = replace(row, encoding=bytes(encoding)).encode()[: None if at is not None else -1]
+    store._catalog.index.write([(window_key(name), value)], sync=True)
+    assert store.forget(names(FORGOTTEN)).num_windows == len(FORGOTTEN)
+    assert hits(path, sentinels(FORGOTTEN, [twin])) == []
+    assert_holds(store, [*LIVING, twin])
     store.close()
 
 
