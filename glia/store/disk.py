@@ -54,6 +54,7 @@ class DiskStore:
         self._cap = cap_bytes
         self._closed = False
         self._counting = threading.Lock()
+        self._forgetting = threading.Lock()
         self._num_hits = self._num_misses = 0
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -129,21 +130,13 @@ class DiskStore:
             self._writer.changed(partial(self._remover.make_room, 0))
 
     def forget(self, windows: Collection[WindowId], progress: Progress | None = None) -> Forgotten:
-        """See BlockStore. Progress counts windows, then rows of the index."""
+        """See BlockStore. Progress counts windows, then rows of the index.
+
+        One at a time: what goes while the index is copied for another would be in the copy.
+        """
         self._open()
-        progress = progress or _nobody
-        names = list(dict.fromkeys(windows))
-        num_windows = num_bytes = 0
-        for start in range(0, len(names), MAX_AT_ONCE):
-            some = names[start : start + MAX_AT_ONCE]
-            with self._catalog.lock:
-                forgotten = self._writer.changed(partial(self._remover.forget, some))
-            num_windows += forgotten.num_windows
-            num_bytes += forgotten.freed_bytes
-            progress(start + len(some), len(names))
-        if names or self._catalog.state.unscrubbed:
-            self._writer.mended(partial(self._mender.scrub, progress))
-        return Forgotten(num_windows, num_bytes)
+        with self._forgetting:
+            return self._forget(windows, progress or _nobody)
 
     def read_block(self, block_id: BlockId) -> bytes:
         """See BlockStore."""
@@ -199,6 +192,20 @@ class DiskStore:
                 return  # last uses are lost, and the next start looks at the newest segment
             finally:
                 self._lock.release()
+
+    def _forget(self, windows: Collection[WindowId], progress: Progress) -> Forgotten:
+        names = list(dict.fromkeys(windows))
+        num_windows = num_bytes = 0
+        for start in range(0, len(names), MAX_AT_ONCE):
+            some = names[start : start + MAX_AT_ONCE]
+            with self._catalog.lock:
+                forgotten = self._writer.changed(partial(self._remover.forget, some))
+            num_windows += forgotten.num_windows
+            num_bytes += forgotten.freed_bytes
+            progress(start + len(some), len(names))
+        if names or self._catalog.state.unscrubbed:
+            self._writer.mended(partial(self._mender.scrub, progress))
+        return Forgotten(num_windows, num_bytes)
 
     def _finish(self, missing: set[int]) -> None:
         """What a former process could not end."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 from dataclasses import replace
 from itertools import islice
@@ -30,7 +29,6 @@ class Mender:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._no_rebuild_before = 0.0
-        self._scrubbing = threading.Lock()
 
     def accept_writes(self) -> None:
         """After a refused write: open the index again, once there is room for it.
@@ -104,29 +102,29 @@ class Mender:
         """Write the index's files anew, so that they have nothing of rows that were removed.
 
         LevelDB's own compaction would leave keys in its MANIFEST (where compactions ended),
-        and rewrites only what it must. Puts go on until the last rows are taken over.
+        and rewrites only what it must. Puts go on until the last rows are taken over; nothing may
+        be forgotten meanwhile.
 
         Args: progress: rows done, and about how many there are.
         Raises: IndexDamaged, StoreFull, StoreBroken.
         """
         path = self._catalog.path / COPY_OF_INDEX
-        with self._scrubbing:
-            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
+        with self._catalog.lock:
+            changed = self._catalog.index.changed = set()
+        copy = Index(path)
+        try:
+            self._copy_rows(copy, progress)
             with self._catalog.lock:
-                changed = self._catalog.index.changed = set()
-            copy = Index(path)
-            try:
-                self._copy_rows(copy, progress)
-                with self._catalog.lock:
-                    # Else it was built again meanwhile, from what is left.
-                    if self._catalog.index.changed is changed:
-                        self._finish_copy(copy, changed)
-            except OSError as error:
-                raise StoreBroken(f"the index cannot be written anew: {error}") from error
-            finally:
-                self._catalog.index.changed = None
-                copy.close()
-                shutil.rmtree(path, ignore_errors=True)
+                # Else it was built again meanwhile, from what is left.
+                if self._catalog.index.changed is changed:
+                    self._finish_copy(copy, changed)
+        except OSError as error:
+            raise StoreBroken(f"the index cannot be written anew: {error}") from error
+        finally:
+            self._catalog.index.changed = None
+            copy.close()
+            shutil.rmtree(path, ignore_errors=True)
 
     def _copy_rows(self, copy: Index, progress: Progress) -> None:
         state = self._catalog.state

@@ -9,7 +9,8 @@ import os
 import random
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ from typing import Any
 import pytest
 
 from glia.errors import StoreBroken
-from glia.store.base import SealedWindow
+from glia.graph.ids import WindowId
+from glia.store.base import Forgotten, SealedWindow
 from glia.store.dead import Dead
 from glia.store.disk import DiskStore
 from glia.store.draft import Draft
 from glia.store.keys import window_key
+from glia.store.remover import Remover
 from glia.store.repair import Mender
 from tests.builders import make_chain, make_profile
 from tests.store_parts import (
@@ -383,6 +386,50 @@ def test_a_damaged_row_is_built_again_before_anything_goes_by_it(
     assert store.forget(names(FORGOTTEN)).num_windows == len(FORGOTTEN)
     assert hits(path, sentinels(FORGOTTEN, [twin])) == []
     assert_holds(store, [*LIVING, twin])
+    store.close()
+
+
+@pytest.mark.spec(31, 65)
+@pytest.mark.fault("F7")
+def test_what_is_forgotten_while_the_index_is_copied_for_another_is_finished_too(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy has its names: whoever puts it in place must not say that all is done."""
+    store = _opened(path)
+    later = OTHERS[3]
+    copied, ended = threading.Event(), threading.Event()
+    copy_rows, forget = Mender._copy_rows, Remover.forget
+
+    def second() -> None:
+        assert copied.wait(60)
+        with suppress(KeyboardInterrupt):
+            store.forget(names(later))
+
+    def copy(mender: Mender, *args: Any) -> None:
+        if threading.current_thread() is thread:
+            raise KeyboardInterrupt  # the crash
+        copy_rows(mender, *args)
+        copied.set()
+        ended.wait(0.2)
+
+    def removed(remover: Remover, window_ids: Sequence[WindowId]) -> Forgotten:
+        forgotten = forget(remover, window_ids)
+        if threading.current_thread() is thread:
+            ended.set()
+        return forgotten
+
+    thread = threading.Thread(target=second)
+    with monkeypatch.context() as patch:
+        patch.setattr(Mender, "_copy_rows", copy)
+        patch.setattr(Remover, "forget", removed)
+        thread.start()
+        store.forget(names(FORGOTTEN))
+        thread.join(60)
+    assert ended.is_set()
+    killed(store)
+    store = _opened(path)
+    assert hits(path, sentinels([*FORGOTTEN, *later])) == []
+    assert_holds(store, [window for window in LIVING if window not in later])
     store.close()
 
 
