@@ -162,7 +162,13 @@ def _flag() -> Reader:
 
 
 def _names(most: int) -> Reader:
-    return lambda table, key, default: table.texts(key, most) if key in table else default
+    def read(table: Table, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        names = table.texts(key, most) if key in table else default
+        if len(set(names)) < len(names):
+            raise table.error(key, "has a name twice")
+        return names
+
+    return read
 
 
 def _loopback() -> Reader:

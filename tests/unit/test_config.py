@@ -79,6 +79,7 @@ def test_every_documented_key_takes_effect(tmp_path: Path) -> None:
         ('[http]\nlisten = "0.0.0.0:80"', "glia.toml:2: http.listen", "loopback"),
         ('[http]\nlisten = "127.0.0.1:0"', "glia.toml:2: http.listen", "loopback"),
         ('[http]\nlisten = "localhost:80"', "glia.toml:2: http.listen", "loopback"),
+        ('[engine]\npreload = ["a", "b", "a"]', "glia.toml:2: engine.preload", "a name twice"),
         ("[engine]\npreload = [1]", "glia.toml:2: engine.preload", "list of strings"),
         ("[l0\n", "glia.toml:1", ""),
     ],
