@@ -128,14 +128,14 @@ class Dialogue:
 def open_dialogue(client: Client, model: ModelValue, name: str | None) -> Dialogue:
     """The conversation of that name, one that is still to be made, or (None) a new one.
 
-    Raises: BadRequest where it is another model's.
+    Raises: BadRequest where it is another model's, UnknownConversation.
     """
-    if not name:
+    if name is None:
         return Dialogue(model, "")
     try:
         found = client.conversation(name)
     except UnknownConversation:
-        if name.startswith("@"):  # gliad makes these names up
+        if not name or name.startswith("@"):  # gliad makes these names up
             raise
         return Dialogue(model, name)
     about = found.about

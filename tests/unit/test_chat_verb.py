@@ -182,8 +182,9 @@ def test_a_system_message_begins_a_conversation(
     assert not [call for call in gliad.calls[num_calls:] if isinstance(call, m.Generate)]
 
 
-def test_an_anonymous_name_is_not_made_up_by_us(talk: Type) -> None:
-    said = talk("a\n", "--conversation", "@1234abcd")
+@pytest.mark.parametrize("name", ["@1234abcd", ""])
+def test_a_name_that_only_gliad_gives_is_not_made_up_by_us(talk: Type, name: str) -> None:
+    said = talk("a\n", "--conversation", name)
     assert (said.code, said.hint) == (UnknownConversation.exit_code, "hint: gliad conversations")
 
 
