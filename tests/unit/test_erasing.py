@@ -14,6 +14,7 @@ from daemon.erasing import erase, wipe
 from daemon.memory import Memory
 from glia.errors import NotFound, StoreFull
 from glia.graph.ids import WindowId
+from glia.graph.window import WindowRecord
 from glia.local.messages import Seal
 from glia.store.base import SealedWindow
 from tests.builders import TINY, Chain, make_chain
@@ -236,6 +237,30 @@ def test_a_pinned_window_is_waited_for(tmp_path: Path) -> None:
     run_with(tmp_path, body)
 
 
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_records_that_were_read_are_forgotten_too(tmp_path: Path, when: str) -> None:
+    async def body(memory: Memory, store: MoodyStore) -> None:
+        gone = make_chain(4)
+        await seal(memory, gone)
+        await memory.evict()
+        real = store.get
+
+        def get(name: WindowId) -> WindowRecord | None:
+            record = real(name)
+            if when == "meanwhile" and record is not None:
+                trio.from_thread.run(forget, memory, gone.window_ids)
+            return record
+
+        store.get = get  # type: ignore[method-assign]
+        assert await trio.to_thread.run_sync(memory.records.get, gone.tip) == gone.records[-1]
+        store.get = real  # type: ignore[method-assign]
+        if when == "before":
+            await forget(memory, gone.window_ids)
+        assert memory.records.get(gone.tip) is None
+
+    run_with(tmp_path, body)
+
+
 class SlowReads(MoodyStore):
     """Reading waits until the test lets it go on."""
 
@@ -251,9 +276,11 @@ class SlowReads(MoodyStore):
         return answer
 
 
+@pytest.mark.parametrize("is_shown", [True, False])
 def test_what_is_loaded_while_it_is_forgotten_does_not_come_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_shown: bool
 ) -> None:
+    """Whether its bytes are read before the disk has forgotten them, too, or after."""
     monkeypatch.setattr("tests.unit.test_writer.MoodyStore", SlowReads)
 
     async def body(memory: Memory, store: MoodyStore) -> None:
@@ -273,7 +300,8 @@ def test_what_is_loaded_while_it_is_forgotten_does_not_come_back(
             await trio.testing.wait_all_tasks_blocked(0.01)
             memory.hidden.hide(gone.window_ids[2:])
             await erase(memory, gone.window_ids[2:], silent)
-            memory.hidden.show(gone.window_ids[2:])
+            if is_shown:
+                memory.hidden.show(gone.window_ids[2:])
             store.reads.release(1000)
         assert tiers == [2, 2]
         assert len(memory.table) == 2

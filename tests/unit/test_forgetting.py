@@ -25,7 +25,7 @@ from tests.builders import MODEL, Chain, make_chain
 from tests.conversation_parts import opened, talk, turn_of
 from tests.node_parts import MIB
 from tests.unit.test_sparing import attach_of
-from tests.unit.test_writer import MoodyStore, memory_of, seal
+from tests.unit.test_writer import BINDING, MoodyStore, memory_of, seal
 
 HOUR_S = 3600.0
 
@@ -219,6 +219,26 @@ def test_a_marked_one_can_be_forgotten_by_name(tmp_path: Path) -> None:
     run_with(tmp_path, body)
 
 
+def test_a_start_that_finds_a_marked_one_sweeps_what_is_behind_holes(tmp_path: Path) -> None:
+    torn = make_chain(3, seed=1)
+
+    async def before(rig: Rig) -> None:
+        for chain, name in ((make_chain(3), "gone"), (torn, "torn")):
+            await rig.say(chain, name)
+        rig.conversations.on_change = lambda: None
+        with rig.conversations.hold("gone"):
+            await rig.conversations.mark("gone")
+        rig.store.forget([torn.window_ids[1]])  # as a crash in the middle leaves a chain
+
+    async def after(rig: Rig) -> None:
+        await until(lambda: set(rig.store.windows()) == {torn.window_ids[0]})
+        assert rig.conversations.names() == ["torn"]
+        assert not rig.conversations.marked()
+
+    run_with(tmp_path, before)
+    run_with(tmp_path, after)
+
+
 def test_a_mistake_ends_neither_the_task_nor_the_one_who_asked(tmp_path: Path) -> None:
     async def body(rig: Rig) -> None:
         await rig.say(make_chain(3), "gone")
@@ -335,6 +355,27 @@ def test_a_sweep_takes_what_is_behind_holes_and_leaves_what_is_used(tmp_path: Pa
         rig.store.mood = lambda _: None
         await rig.memory.flush(dirty.window_ids)
         assert rig.stored(dirty) == 5
+
+    run_with(tmp_path, body)
+
+
+@pytest.mark.parametrize("use", ["leased", "dirty"])
+def test_a_sweep_leaves_what_stands_before_what_is_used(tmp_path: Path, use: str) -> None:
+    async def body(rig: Rig) -> None:
+        base = make_chain(3)
+        longer = make_chain(2, base=base, seed=1)
+        await seal(rig.memory, base)
+        await rig.memory.flush(base.window_ids)
+        if use == "dirty":
+            rig.store.mood = lambda _: StoreBroken("not now")
+        await seal(rig.memory, longer)
+        await rig.memory.writer.flush_all()
+        if use == "leased":
+            await rig.memory.loader.pin(BINDING, longer.window_ids[3:4])
+        outcome = await rig.forgetting.collect(silent, unreferenced=True)
+        assert outcome.num_windows == (1 if use == "leased" else 0)
+        assert rig.stored(base) == 3
+        assert longer.window_ids[3] in rig.memory.table
 
     run_with(tmp_path, body)
 
