@@ -147,7 +147,7 @@ def _search_all(client: Client, args: argparse.Namespace, models: list[ModelValu
 
 def _show_hits(found: list[tuple[str, Hit]], *, named: bool) -> None:
     if not found:
-        show.note("it stands nowhere")
+        show.note("no stored window has it; gliad export has what is in none")
         return
     rows = [
         (name, f"{hit.token:,}", _one_line(f"{hit.before}{hit.match}{hit.after}"))

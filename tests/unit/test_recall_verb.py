@@ -14,6 +14,7 @@ from tests.fake_conversations import Kept
 from tests.fake_gliad import FakeGliad
 
 TEXT = "<bos>The number on its back says where a book stands. É, so it is, and so it was then.<eos>"
+NOWHERE = "no stored window has it; gliad export has what is in none"
 
 
 @pytest.fixture
@@ -64,7 +65,15 @@ def test_a_text_is_found_across_windows_in_whatever_case(
     words = ("recall", "story", "--search", "so it", "--from", str(first + 1), "--json")
     assert [hit["token"] for hit in say(capfd, *words).json["hits"]] == [second]
     said = say(capfd, "recall", "story", "--search", ".*")
-    assert (said.out, said.hint) == ("", "it stands nowhere")
+    assert (said.out, said.hint) == ("", NOWHERE)
+
+
+def test_what_is_in_no_window_is_not_said_to_stand_nowhere(
+    gliad: FakeGliad, tokens: list[int], capfd: Any
+) -> None:
+    assert "then." in say(capfd, "export", "story").out  # of tokens behind the last window
+    said = say(capfd, "recall", "--all", "--search", "then.")
+    assert (said.out, said.hint) == ("", NOWHERE)
 
 
 def test_what_is_not_stored_any_more_is_said(
