@@ -157,7 +157,7 @@ class Conversations:
         if not is_name(name) or is_anonymous(name):
             raise BadRequest(
                 f"no conversation can be called {name[:80]!r}",
-                hint="letters, digits, dot, dash and underscore; 64 at most, no dot first",
+                hint="letters, digits, . _ - and 64 at most; a letter or a digit first",
             )
         if name in self._live:
             raise BadRequest(f"there is a conversation {name} already", hint="gliad conversations")
