@@ -21,7 +21,7 @@ from glia.local.values import TurnValue
 from glia.model.answer import text_before_stop
 from glia.model.chat import Message
 from glia.model.tokenizer import Tokenizer
-from glia.model.turns import as_messages, next_prompt
+from glia.model.turns import as_messages, first_prompt, next_prompt
 
 # msgpack writes a token in at most 5 bytes; the rest of the frame is for the other fields.
 _MAX_TOKENS = (MAX_FRAME_BYTES - 128 * 1024) // 5
@@ -88,7 +88,7 @@ def _encode_chat(
         return tokenizer.encode(template.render(messages)), None
     log = _log(client, asked.conversation)
     if log is None:
-        prompt = next_prompt(template, tokenizer, (), (), messages)
+        prompt = first_prompt(template, tokenizer, messages)
     else:
         new = _new_messages(tokenizer, log, messages, asked)
         prompt = next_prompt(template, tokenizer, log.tokens, log.messages, new)
