@@ -144,11 +144,11 @@ def as_messages(
 ) -> list[Message]:
     """What a template takes, for the messages of a log.
 
-    Raises: PromptError where one of them was said without a template.
+    Raises: PromptError where one of them has no role, or the first prompt was given as tokens.
     """
     if not all(message.role for message in messages) or is_untold(messages):
         raise PromptError(
-            "this conversation has text without a chat template",
+            "this conversation has text that is no message of a chat template",
             hint="gliad run MODEL TEXT --raw --conversation NAME goes on with it",
         )
     return [

@@ -193,7 +193,7 @@ def test_a_run_is_a_turn_too(node: RunningNode) -> None:
     assert roles(log) == ["", "assistant"] * 2
     text = "".join(message["content"] for message in log["messages"])
     assert gliad(node, "export", "raw").stdout == f"{text}\n"
-    assert "--raw" in refused(node, "without a chat template", "run", "tiny", "x",
+    assert "--raw" in refused(node, "no message of a chat template", "run", "tiny", "x",
                               "--conversation", "raw")  # fmt: skip
 
 

@@ -228,8 +228,8 @@ def test_text_goes_on_before_the_end_mark_of_an_answer(talk: Talk) -> None:
 
 def test_a_template_does_not_go_on_with_text(talk: Talk) -> None:
     talk.take(raw_prompt(talk.tokenizer, (), (), "Once"), [])
-    with pytest.raises(PromptError, match="without a chat template"):
+    with pytest.raises(PromptError, match="no message of a chat template"):
         talk.next(("user", "Hi"))
     del talk.messages[0]  # as where a client gave tokens only
-    with pytest.raises(PromptError, match="without a chat template"):
+    with pytest.raises(PromptError, match="no message of a chat template"):
         talk.next(("user", "Hi"))
