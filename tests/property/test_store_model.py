@@ -128,6 +128,7 @@ class StoreMachine(RuleBasedStateMachine):
         for block_id in blocks & self.named:
             others = [n for n in self.stored if block_id in WINDOWS[n].record.blocks]
             moves = self.writes_groups and others and self.holder(block_id) == name
+            self.num_quarantined += bool(moves) and block_id in self.damaged  # read to be moved
             if not others or (moves and block_id in self.damaged):
                 self.named.discard(block_id)
                 self.damaged.discard(block_id)
