@@ -205,7 +205,8 @@ class DiskStore:
             progress(start + len(some), len(names))
         if names or self._catalog.state.unscrubbed:
             self._writer.mended(partial(self._mender.scrub, progress))
-        return Forgotten(num_windows, num_bytes)
+        # Shared blocks that were written again may take more than what went.
+        return Forgotten(num_windows, max(0, num_bytes))
 
     def _finish(self, missing: set[int]) -> None:
         """What a former process could not end."""

@@ -56,7 +56,11 @@ def adopt_tail(catalog: Catalog) -> None:
         catalog.segments.sync(number)
         start = state.offset if number == state.segment else 0
         end = _adopt(catalog, number, start, size)
-        cut(catalog.segments.file(number), end)
+        file = catalog.segments.file(number)
+        cut(file, end)
+        usage = catalog.segments.usage(number)
+        if usage is not None:
+            catalog.segments.put(number, replace(usage, size=file.stat().st_size))
         if not end:
             catalog.segments.unlink(number)
         catalog.apply(catalog.draft(), catalog.state.moved(number, end))

@@ -328,6 +328,34 @@ def test_a_block_found_bad_when_it_was_to_move_is_bad_after_a_restart(tmp_path: 
     store.close()
 
 
+@pytest.mark.spec(30)
+def test_a_torn_tail_that_was_cut_off_is_not_counted(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store = DiskStore(path, 64 * MIB)
+    store.put(sealed(make_chain(3)))
+    used = store.stats().used_bytes
+    killed(store)
+    with open(segment_files(path)[0], "ab") as file:
+        file.write(bytes(50_000))
+    store = DiskStore(path, 64 * MIB)
+    assert store.stats().used_bytes == used
+    store.close()
+
+
+def test_forgetting_what_is_shared_never_frees_less_than_nothing(tmp_path: Path) -> None:
+    """Its blocks are written again, in a segment of their own after a kill."""
+    window = sealed(make_chain(1))[0]
+    record = replace(window.record, numerics_class="native:twin")
+    store = DiskStore(tmp_path / "store", 64 * MIB)
+    store.put([window, SealedWindow(record, window.prefix_key, window.particles)])
+    killed(store)
+    store = DiskStore(tmp_path / "store", 64 * MIB)
+    used = store.stats().used_bytes
+    assert store.forget([window.record.window_id]).freed_bytes == 0
+    assert store.stats().used_bytes > used
+    store.close()
+
+
 def test_puts_that_find_the_disk_busy_share_a_commit() -> None:
     entered, go = threading.Event(), threading.Event()
     groups: list[int] = []
