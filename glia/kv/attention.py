@@ -18,7 +18,7 @@ from itertools import product
 
 import torch
 
-from glia.kv.kernel import KEY_TILE, kernel_class
+from glia.kv.kernel import KEY_TILE, Kernel, kernel_class
 from glia.kv.pool import Dispatch, Pool
 from glia.kv.rotary import Rotary, rotate
 
@@ -76,7 +76,7 @@ class TileAttention:
         rows = TILE * self._per_head + LONE_HEAD_ROWS
         self._packed = torch.zeros(self._kv_heads, rows, self._dim, dtype=dtype, device=device)
         kernel = kernel_class(dtype, device)
-        self._kernel = kernel(rows, self._per_head, heads.scale, dtype, device)
+        self._kernel: Kernel = kernel(rows, self._per_head, heads.scale, dtype, device)
 
     @property
     def reads_dense(self) -> bool:
