@@ -183,7 +183,9 @@ def _loopback() -> Reader:
             is_loopback = False
         if not (is_loopback and port.isdecimal() and 0 < int(port) < 2**16):
             raise table.error(
-                key, f"not a loopback address: {text[:60]!r}", hint='write "127.0.0.1:8080"'
+                key,
+                f"not a loopback address and port: {text[:60]!r}",
+                hint='write "127.0.0.1:8080"',
             )
         return text
 

@@ -21,7 +21,7 @@ def http_key(path: Path) -> str:
     Raises: BadRequest (a symlink, of another user, open to others, not a key), StoreBroken.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return _make(path)
     except OSError as error:

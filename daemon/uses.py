@@ -47,3 +47,5 @@ class Uses:
                 await trio.to_thread.run_sync(self._memory.store.touch, names)
             except GliaError as error:  # then it is not there to be kept
                 _log.info("a chain's use is not told: %s", error)
+            except Exception:  # an order of use is nothing that a node should end for
+                _log.exception("a chain's use could not be told")

@@ -48,7 +48,9 @@ def _kind(directory: Path) -> Finding:
 def _mount(directory: Path) -> tuple[str, str]:
     """Mount point and type: of the mounts above a directory the deepest, the last of those."""
     real, best = directory.resolve(), ("/", "unknown")
-    for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
+    for line in (
+        Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    ):
         _, point, kind = line.split()[:3]
         point = point.replace("\\040", " ")
         if real.is_relative_to(point) and len(point) >= len(best[0]):

@@ -136,3 +136,10 @@ def test_an_own_key_may_be_written_there(tmp_path: Path) -> None:
     path.write_text("my-own_key-" * 4 + "\n")
     path.chmod(0o600)
     assert http_key(path) == "my-own_key-" * 4
+
+
+def test_a_pipe_is_no_key_and_holds_up_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "http.key"
+    os.mkfifo(path, 0o600)
+    with pytest.raises(BadRequest, match="not a file of yours"):
+        http_key(path)

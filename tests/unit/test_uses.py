@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 import trio.testing
 
@@ -57,6 +58,25 @@ async def until_told(store: ToldStore, num: int) -> None:
     with trio.fail_after(10):
         while len(store.told) < num:
             await trio.sleep(0.001)
+
+
+def test_a_store_that_fails_oddly_ends_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with telling() as (uses, store):
+            with monkeypatch.context() as broken:
+                broken.setattr(MemoryStore, "touch", odd)
+                uses.add(CHAINS[0].tip)
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                while trio.to_thread.current_default_thread_limiter().borrowed_tokens:
+                    await trio.testing.wait_all_tasks_blocked(0.01)
+            uses.add(CHAINS[1].tip)
+            await until_told(store, 1)
+            assert store.told == [CHAINS[1].window_ids]
+
+    def odd(_store: MemoryStore, _chain: Sequence[WindowId]) -> None:
+        raise RuntimeError("unforeseen")
+
+    run(main)
 
 
 def test_a_chain_is_told_from_root_to_tip() -> None:
