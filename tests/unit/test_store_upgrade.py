@@ -76,14 +76,15 @@ def test_it_is_opened_used_and_of_the_new_version(path: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("step", ["rebuild", "swap_in", "_settle", "_write_format"])
 def test_a_crash_before_the_version_is_written_is_no_matter(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    def crash(path: Path) -> None:
+    def crash(*args: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(opening, "_write_format", crash)
+        patch.setattr(opening, step, crash)
         with pytest.raises(KeyboardInterrupt):
             DiskStore(path, 64 * MIB)
     assert (path / "format").read_text() == "glia-store 1\n"
