@@ -26,6 +26,7 @@ from tests.tiny_node import (
     SETTINGS,
     WINDOW_BYTES,
     add_manifest,
+    engine_of,
     pid_of,
     prompt,
     save_model,
@@ -224,6 +225,7 @@ def test_a_restore_that_fails_leaves_the_conversation_as_it_was(
     os.kill(pid, signal.SIGSTOP)
     asking._connection.call(call)
     until(lambda: client.conversation(what).about.running)
+    until(lambda: (e := engine_of(client)) is not None and e.state == "running")  # it has it now
     if what == "cancelled":
         asking._connection.call(m.Cancel(101, call.id))
         assert isinstance(asking._connection.take(101), m.Done)
