@@ -17,6 +17,10 @@
     ├─ ProtocolError               a frame or message broke the rules
     │   ├─ LocalProtocolError        our side
     │   └─ RemoteProtocolError       their side: the connection is closed
+    ├─ NetworkError                a peer failed us: ask another, or do without
+    │   ├─ PeerUnreachable           it cannot be dialled, or its address is not known
+    │   ├─ PeerLost                  the connection or stream ended under a call
+    │   └─ PeerRefused               it does not speak the protocol, or is banned here
     ├─ EngineError                 an inference engine failed
     │   ├─ EngineDied                the process ended under a request
     │   ├─ EngineFailed              a step raised (the engine lives on)
@@ -68,8 +72,12 @@ __all__ = [
     "ManifestError",
     "ModelError",
     "ModelRefused",
+    "NetworkError",
     "NotFound",
     "NotRunning",
+    "PeerLost",
+    "PeerRefused",
+    "PeerUnreachable",
     "PoolExhausted",
     "PromptError",
     "ProtocolError",
@@ -176,6 +184,24 @@ class LocalProtocolError(ProtocolError):
 
 class RemoteProtocolError(ProtocolError):
     code = "remote_protocol"
+
+
+class NetworkError(GliaError):
+    code = "network"
+    exit_code = 9
+    retry = "elsewhere"
+
+
+class PeerUnreachable(NetworkError):
+    code = "peer_unreachable"
+
+
+class PeerLost(NetworkError):
+    code = "peer_lost"
+
+
+class PeerRefused(NetworkError):
+    code = "peer_refused"
 
 
 class EngineError(GliaError):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SHIPPED = ("glia", "daemon")
+SHIPPED = ("glia", "daemon", "p2p")
 
 _ENGINE = (
     "glia.errors", "glia.graph", "glia.kv", "glia.local", "glia.client", "glia.model",
@@ -29,8 +29,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "glia.engine.testing": (*_ENGINE, "glia.store"),  # an engine and a store in one process
     "daemon": (
         "glia.errors", "glia.graph", "glia.store", "glia.local", "glia.client",
-        "glia.model", "daemon",
+        "glia.model", "p2p", "daemon",
     ),
+    "p2p": ("glia.errors", "glia.graph", "p2p"),
     "daemon.door": (  # a process of its own, and a client as any other
         "glia.errors", "glia.graph", "glia.local", "glia.client", "glia.model",
         "daemon.verbs.text", "daemon.verbs.turn_values", "daemon.door",
@@ -43,7 +44,11 @@ LATE = ("glia.engine.__main__",)
 # a library: the parts that may import it
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "plyvel": ("glia.store",),
-    "trio": ("daemon",),
+    "trio": ("daemon", "p2p"),
+    "libp2p": ("p2p.libp2p",),
+    "multiaddr": ("p2p.libp2p",),
+    "multiformats": ("glia.graph",),
+    "cryptography": ("glia.graph", "p2p"),
     "torch": ("glia.kv", "glia.engine"),
     "transformers": ("glia.engine",),
     "accelerate": ("glia.engine",),
@@ -63,7 +68,17 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 # a part: all that it may import besides ours
 _VALUES = ("__future__", "collections", "dataclasses", "enum", "functools", "itertools", "types")
 PURE: dict[str, tuple[str, ...]] = {
-    "glia.graph": (*_VALUES, "blake3", "json", "re", "struct", "tomllib", "typing"),
+    "glia.graph": (
+        *_VALUES,
+        "blake3",
+        "cryptography",
+        "json",
+        "multiformats",
+        "re",
+        "struct",
+        "tomllib",
+        "typing",
+    ),
     "glia.errors": ("__future__", "typing"),
 }
 
