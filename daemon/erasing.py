@@ -39,19 +39,19 @@ async def erase(memory: Memory, window_ids: Collection[WindowId], tell: Tell) ->
     return forgotten
 
 
-async def erase_in_engines(
-    links: Sequence[EngineLink], window_ids: Collection[WindowId], tell: Tell
-) -> None:
-    """Remove windows from L0, once they are hidden no more.
+async def erase_in_engines(links: Sequence[EngineLink], tell: Tell) -> None:
+    """Remove from L0 what L1 and L2 do not have, once nothing is hidden any more.
 
     (An engine that seals the same anew waits until then, and answers nothing meanwhile.)
+    That is more than what was erased: also what they had evicted, and what of a prompt or an
+    answer nobody has recorded.
 
     Raises: QuotaExceeded where an engine does not listen.
     """
     for number, link in enumerate(links):
         tell("forgetting in engines", number, len(links))
         try:
-            await link.forget_l0(list(window_ids))
+            await link.forget_l0()
         except EngineDied:  # and its memory with it
             _log.info("an engine ended while it forgot")
 

@@ -93,7 +93,6 @@ class Forgetting:
         self._now_s = now_s
         self._jobs: deque[_Job] = deque()
         self._failed: set[str] = set()
-        self._owed: set[WindowId] = set()  # gone from L1 and L2, and engines may have them yet
         self._wanted = trio.Event()
 
     async def forget(self, name: str, tell: Tell) -> Outcome:
@@ -195,7 +194,7 @@ class Forgetting:
                 for name in names:
                     await self._conversations.mark(name)
                 forgotten = await erase(self._memory, window_ids, tell)
-            await self._erase_in_engines(window_ids, tell)
+            await erase_in_engines(self._engines.links(), tell)
             for name in names:
                 await self._conversations.remove(name)
                 self._failed.discard(name)
@@ -204,18 +203,12 @@ class Forgetting:
     async def _sweep(self, unreferenced: bool, tell: Tell) -> Outcome:
         doomed = await self._looking.without_conversations(unreferenced, tell)
         window_ids = list(doomed.key_of)
-        if not window_ids:
-            return Outcome()
-        with self._hidden(window_ids):
-            forgotten = await erase(self._memory, window_ids, tell)
-        await self._erase_in_engines(window_ids, tell)
-        return Outcome(0, len(window_ids), forgotten.freed_bytes)
-
-    async def _erase_in_engines(self, window_ids: Sequence[WindowId], tell: Tell) -> None:
-        """Where one does not listen the next job goes on: no tier tells it of these any more."""
-        self._owed.update(window_ids)
-        await erase_in_engines(self._engines.links(), self._owed, tell)
-        self._owed.clear()
+        freed_bytes = 0
+        if window_ids:
+            with self._hidden(window_ids):
+                freed_bytes = (await erase(self._memory, window_ids, tell)).freed_bytes
+        await erase_in_engines(self._engines.links(), tell)
+        return Outcome(0, len(window_ids), freed_bytes)
 
     @contextmanager
     def _hidden(self, window_ids: Sequence[WindowId]) -> Iterator[None]:

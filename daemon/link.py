@@ -5,7 +5,7 @@ Lives as long as the engine's connection; when that ends, every call ends with E
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -19,7 +19,6 @@ from glia.errors import (
     RemoteProtocolError,
     error_from_code,
 )
-from glia.graph.ids import WindowId
 from glia.local.messages import (
     Attach,
     Call,
@@ -41,7 +40,6 @@ from glia.local.messages import (
 from glia.local.values import TierValue
 
 Deliver = Callable[[Progress | Emitted], None]
-_FORGET_WINDOWS = 16384  # of 34 bytes, in one frame
 FromEngine = Progress | Emitted | Ready | EngineStats | Generated | EvictReply | Done | Failed
 
 
@@ -122,8 +120,8 @@ class EngineLink:
         self._next_id += 1
         return await self._evicted(EvictL0(self._next_id))
 
-    async def forget_l0(self, windows: Sequence[WindowId]) -> None:
-        """Have the engine drop windows, and zero all that no sequence of its uses.
+    async def forget_l0(self) -> None:
+        """Have the engine drop windows that are known no more, and zero what it does not use.
 
         Runs that were given up may still use some: it is asked again until those have ended.
         Raises: EngineDied, QuotaExceeded where it is behind.
@@ -131,10 +129,8 @@ class EngineLink:
         given_up, is_last = frozenset(self._abandoned), False
         while not is_last:
             is_last = not given_up & self._abandoned
-            for start in range(0, max(1, len(windows)), _FORGET_WINDOWS):  # a tail has no name
-                self._next_id += 1
-                part: list[bytes] = list(windows[start : start + _FORGET_WINDOWS])
-                await self._evicted(ForgetL0(self._next_id, part))
+            self._next_id += 1
+            await self._evicted(ForgetL0(self._next_id))
 
     def on_message(self, message: FromEngine) -> None:
         """Take in what the engine said. Raises: RemoteProtocolError."""

@@ -53,6 +53,13 @@ class Memory:
         )
         return [record.window_id for record in chain]
 
+    async def known(self, window_ids: Sequence[WindowId]) -> list[WindowId]:
+        """Those of these windows that are whole in L1 or L2."""
+        get = self.records.get_now
+        return await trio.to_thread.run_sync(
+            lambda: [name for name in window_ids if get(name) is not None]
+        )
+
     async def flush(self, window_ids: Sequence[WindowId]) -> None:
         """Return when these windows are durable.
 

@@ -16,6 +16,7 @@ from glia.local.messages import (
     Attach,
     Done,
     Flush,
+    Known,
     Lease,
     Leased,
     Match,
@@ -27,7 +28,7 @@ from glia.local.messages import (
     Staging,
 )
 
-MemoryCall = Attach | Staging | Match | Lease | Release | Seal | Flush
+MemoryCall = Attach | Staging | Match | Known | Lease | Release | Seal | Flush
 _MAX_LEASES = 4096
 _MAX_LEASED_WINDOWS = 2**16  # counting each as often as it is leased
 
@@ -61,6 +62,9 @@ class MemoryCalls:
                 return Done(call.id), self._open_staging(call.size_bytes)
             case Match():
                 return Matched(call.id, list(await self._match(call))), None
+            case Known():
+                names = [WindowId(name) for name in call.windows]
+                return Matched(call.id, list(await self._memory.known(names))), None
             case Lease():
                 return await self._lease(call), None
             case Release():

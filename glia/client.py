@@ -32,6 +32,7 @@ FromGliad = m.Run | m.CancelRun | m.EvictL0 | m.ForgetL0
 OnProgress = Callable[[str, int, int], None]  # (what, done, total)
 _HANDSHAKE_S = 10.0
 _CANCEL_POLL_S = 0.1
+_KNOWN_AT_ONCE = 16384  # of 34 bytes, in one frame
 
 R = TypeVar("R", bound=m.Reply)
 
@@ -317,6 +318,14 @@ class Client:
         """The longest known chain of whole windows for `tokens`, own numerics class only."""
         reply = self._call(m.Match(self._id(), list(tokens)), m.Matched)
         return [WindowId(name) for name in reply.windows]
+
+    def known(self, windows: Sequence[WindowId]) -> list[WindowId]:
+        """Those of these windows that are whole in L1 or L2."""
+        found: list[bytes] = []
+        for start in range(0, len(windows), _KNOWN_AT_ONCE):
+            part: list[bytes] = list(windows[start : start + _KNOWN_AT_ONCE])
+            found += self._call(m.Known(self._id(), part), m.Matched).windows
+        return [WindowId(name) for name in found]
 
     def lease_begin(self, windows: Sequence[WindowId]) -> int:
         """Ask for windows to be pinned in L1. Returns a ticket for `lease_end`."""

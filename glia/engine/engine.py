@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +36,6 @@ from glia.errors import (
     ProtocolError,
     StoreError,
 )
-from glia.graph.ids import WindowId
 from glia.graph.profile import Profile
 from glia.kv.compute import ComputeModel
 
@@ -144,12 +143,15 @@ class Engine:
         """Drop every slot that no sequence uses. Returns: (bytes, windows)."""
         return self._residency.evict_all()
 
-    def forget_l0(self, windows: Collection[WindowId]) -> tuple[int, int]:
-        """Drop these windows, and zero all that no sequence uses: slots, buffers, staging.
+    def forget_l0(self) -> tuple[int, int]:
+        """Drop what no tier below has, and zero all that no sequence uses: slots, buffers, staging.
 
+        Nobody could be given such a window (it is in no match), whoever forgot or evicted it.
         A window that a sequence uses stays. Returns: (bytes, windows) dropped.
         """
-        dropped = self._residency.drop(windows)
+        unused = self._residency.unused
+        known = self._memory.known(unused)
+        dropped = self._residency.drop([name for name in unused if name not in known])
         self._model.clear(self._residency.free_slots)
         self._model.wipe()
         self._computation.wipe()

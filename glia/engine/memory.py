@@ -44,6 +44,9 @@ class TierMemory(Protocol):
     def match(self, tokens: Sequence[int]) -> list[WindowId]:
         """The longest known chain of whole windows for `tokens`."""
 
+    def known(self, window_ids: Sequence[WindowId]) -> set[WindowId]:
+        """Those of these windows that are whole in L1 or L2."""
+
     def lease_begin(self, window_ids: Sequence[WindowId]) -> None:
         """Ask for a lease; several may be under way, answered in order (pipelining)."""
 

@@ -45,6 +45,10 @@ class RemoteMemory:
         """The longest known chain of whole windows for `tokens`."""
         return self._client.match(tokens)
 
+    def known(self, window_ids: Sequence[WindowId]) -> set[WindowId]:
+        """Those of these windows that are whole in L1 or L2."""
+        return set(self._client.known(window_ids))
+
     def lease_begin(self, window_ids: Sequence[WindowId]) -> None:
         """Ask for a lease."""
         self._leases.append(self._client.lease_begin(window_ids))

@@ -129,13 +129,17 @@ class Residency:
         return count * self._slot_bytes, count
 
     def drop(self, window_ids: Collection[WindowId]) -> tuple[int, int]:
-        """Drop these, where nobody uses them. Returns: (bytes, windows) given back."""
-        slots = [self._slots[name] for name in window_ids if name in self._slots]
-        unused = [slot for slot in slots if slot in self._kept]
-        for slot in unused:
+        """Drop these, of those that nobody uses. Returns: (bytes, windows) given back."""
+        for name in window_ids:
+            slot = self._slots[name]
             del self._kept[slot]
             self._free_named(slot)
-        return len(unused) * self._slot_bytes, len(unused)
+        return len(window_ids) * self._slot_bytes, len(window_ids)
+
+    @property
+    def unused(self) -> list[WindowId]:
+        """Windows that no sequence uses, least recently used first."""
+        return [self._names[slot] for slot in self._kept]
 
     @property
     def free_slots(self) -> list[int]:

@@ -108,12 +108,25 @@ class LocalMemory:
         for window_id in [w for w in self._resident if not self._pins[w]]:
             self._free.append(self._resident.pop(window_id))
 
+    def forget(self, window_ids: Sequence[WindowId]) -> None:
+        """Have these in no tier any more; none of them is leased."""
+        self._write_dirty()
+        self._store.forget(window_ids)
+        for window_id in window_ids:
+            extent = self._resident.pop(window_id, None)
+            if extent is not None:
+                self._free.append(extent)
+
     def match(self, tokens: Sequence[int]) -> list[WindowId]:
         """The longest known chain of whole windows, own numerics class only."""
         chain = longest_chain(
             self._model_id, self._profile, tokens, self._find, self._get, [self._class]
         )
         return [record.window_id for record in chain]
+
+    def known(self, window_ids: Sequence[WindowId]) -> set[WindowId]:
+        """Those of these windows that are whole here."""
+        return {window_id for window_id in window_ids if self._get(window_id) is not None}
 
     def lease_begin(self, window_ids: Sequence[WindowId]) -> None:
         """Ask for a lease."""

@@ -20,7 +20,6 @@ from glia.engine.outcome import Emitted, Finished, Outcome, Prefilled
 from glia.engine.sampler import Sampling
 from glia.engine.sequence import Answer, Request, Sequence
 from glia.errors import EngineFailed, GliaError, NotRunning
-from glia.graph.ids import WindowId
 from glia.local import messages as m
 from glia.local import values
 
@@ -87,8 +86,7 @@ class Worker:
             self._client.send_reply(m.Done(call.id))
         else:
             if isinstance(call, m.ForgetL0):
-                names = {WindowId(name) for name in call.windows}
-                freed_bytes, freed_windows = self._engine.forget_l0(names)
+                freed_bytes, freed_windows = self._engine.forget_l0()
             else:
                 freed_bytes, freed_windows = self._engine.evict_l0()
             self._send_stats()

@@ -360,6 +360,15 @@ class Matched(Reply, frozen=True):
     windows: list[Name]
 
 
+class Known(Call, frozen=True):
+    """Which of these windows are whole in L1 or L2. Changes no lease and no LRU order.
+
+    Reply: Matched, of those.
+    """
+
+    windows: Annotated[list[Name], Meta(max_length=16384)]
+
+
 class Lease(Call, frozen=True):
     """Pin windows in L1, loading from L2 what is not there.
 
@@ -444,12 +453,10 @@ class EvictL0(Call, frozen=True):
 
 
 class ForgetL0(Call, frozen=True):
-    """Drop these windows and zero every slot and buffer that no sequence uses.
+    """Drop windows that are no longer Known, and zero every slot and buffer that no sequence uses.
 
     Reply: EvictReply of what was dropped; a window that a sequence still uses stays.
     """
-
-    windows: list[Name]
 
 
 class Ready(Event, frozen=True):
@@ -489,6 +496,7 @@ ClientMessage = (
     | Attach
     | Staging
     | Match
+    | Known
     | Lease
     | Release
     | Seal

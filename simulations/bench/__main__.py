@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     wanted = set(args.only.split(",")) if args.only else set(GOALS)
     rows, parts = measure(wanted, quick=args.quick)
-    rows.sort(key=lambda row: (row.name[0] != "R", int(row.name[1:])))
+    order = list(GOALS)
+    rows.sort(key=lambda row: order.index(row.name))
     print(as_text(rows, parts))
     if args.json:
         args.json.write_text(as_json(rows, parts), encoding="utf-8")
@@ -52,14 +54,38 @@ def measure(wanted: set[str], *, quick: bool) -> tuple[list[Row], dict[str, dict
         _say("store")
         parts["store"] = figures = store.run(quick)
         rows.append(Row("R7", figures["ratio"], figures["ours"], figures["other"]))
-        parts["store, its cap reached"] = store.run(quick, at_cap=True)
+    if "R7c" in wanted:
+        _say("store at its cap")
+        parts["store, its cap reached"] = figures = store.run(quick, at_cap=True)
+        rows.append(Row("R7c", figures["ratio"], figures["ours"], figures["other"]))
     if "R9" in wanted:
         _say("lease")
         parts["lease"] = figures = lease.run(quick)
         rows.append(Row("R9", figures["ratio"], figures["ours"], figures["other"]))
     if wanted & {"R1", "R2", "R4", "R5", "R6", "R11", "C1", "C2"}:
         _end_to_end(wanted, quick, rows, parts)
+    if "R2c" in wanted:
+        rows.append(_at_cap(quick, parts))
     return rows, parts
+
+
+def _at_cap(quick: bool, parts: dict[str, dict[str, Any]]) -> Row:
+    """R2 on a node whose L2 holds two of the prompts: each new one evicts another."""
+    _say("warm starts at the cap of L2")
+    with (
+        tempfile.TemporaryDirectory(prefix="gliad-bench-") as directory,
+        Node(Path(directory) / "node", f'{_SETTINGS}[l2]\nsize = "200MiB"\n') as node,
+    ):
+        text = _text_tokens()
+        node.run(end_to_end.MODEL, text[:40])
+        rows, _ = end_to_end.warm_starts(node, text, 3 if quick else 5)
+        with node.client() as client:
+            num_evicted = client.status().tiers["l2"].evictions
+        if not num_evicted:
+            raise RuntimeError("L2 evicted nothing: its cap was not reached")
+        parts["L2 at its cap"] = {"windows evicted": num_evicted} | end_to_end.memory(node)
+    (cold_to_l2,) = (row for row in rows if row.name == "R2")
+    return replace(cold_to_l2, name="R2c")
 
 
 def _end_to_end(

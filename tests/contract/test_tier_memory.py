@@ -142,6 +142,18 @@ def test_leases_under_way_are_answered_in_order_among_seals(memory: TierMemory) 
     memory.release(first.lease)
 
 
+def test_what_is_sealed_is_known(memory: TierMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glia.client._KNOWN_AT_ONCE", 3)
+    chain, unknown = make_chain(4), make_chain(2, seed=9)
+    assert memory.known(chain.window_ids) == set()
+    seal(memory, chain)
+    mixed = [unknown.tip, *chain.window_ids, *unknown.window_ids]
+    assert memory.known(mixed) == set(chain.window_ids)
+    memory.flush(chain.window_ids)
+    assert memory.known(mixed) == set(chain.window_ids)
+    assert memory.known([]) == set()
+
+
 def test_a_hole_ends_a_lease(memory: TierMemory) -> None:
     chain, unknown = make_chain(4), make_chain(1, seed=9)
     seal(memory, chain)

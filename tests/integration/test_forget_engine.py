@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from glia.client import Client
+from glia.errors import NotFound
 from glia.graph.ids import ModelId, WindowId
 from glia.graph.profile import KvScheme, LayerShape, PositionMode, Profile
 from glia.graph.tokens import pack_tokens
 from glia.local import messages as m
 from glia.local.values import TurnValue
+from tests.builders import make_chain
 from tests.forget_parts import arena_hits, hits, token_sentinels
-from tests.node_parts import RunningNode
+from tests.node_parts import MIB, RunningNode
 from tests.tiny_node import SETTINGS, add_manifest, engine_of, prompt, save_model
 
 PROFILE = Profile(
@@ -128,3 +130,28 @@ def test_forget_while_the_other_is_answered(node: RunningNode) -> None:
     assert isinstance(last, m.Generated)
     assert (last.tokens, last.tip, last.warning) == (alone.tokens, alone.tip, None)
     assert len(client.chain(last.tip or b"")) == (64 + 300 + 39) // 16
+
+
+@pytest.mark.spec(27)
+def test_what_only_an_engine_had_is_forgotten_too(tmp_path: Path, model: Path) -> None:
+    """Evicted from L1 and L2 it has a name there that nobody could tell the engine."""
+    l2 = {"l2": {"size_bytes": MIB, "segment_bytes": MIB}}
+    with RunningNode(tmp_path / "node", {**SETTINGS, **l2}) as node:
+        add_manifest(node, model)
+        client, author = node.client(), node.author()
+        gone = say(client, prompt(160, seed=2), "gone")
+        for seed in range(8):
+            author.seal(make_chain(60, seed=seed))
+            client.evict("l1")
+        with pytest.raises(NotFound):
+            client.chain(gone.tip or b"")
+        kept = say(client, prompt(80, seed=3), "kept")
+        assert client.status().tiers["l0"].windows == (160 + 39) // 16 + (80 + 39) // 16
+
+        reply = client.forget("gone")
+
+        assert reply.num_windows < (160 + 39) // 16
+        assert client.status().tiers["l0"].windows == (80 + 39) // 16
+        again = say(client, log_of(client, "kept"), "kept", keep=80 + 40)
+        assert again.usage.cached.l0 == (80 + 39) // 16 * 16
+        assert kept.tip != again.tip

@@ -115,7 +115,8 @@ def test_no_byte_of_a_forgotten_window_stays_in_the_engine(
     num_stay = found(rig_, stays)["values"]
     assert num_stay == 3 * 16 * 2
 
-    dropped = rig_.engine.forget_l0(set(gone))
+    rig_.memory.forget(gone)
+    dropped = rig_.engine.forget_l0()
 
     assert dropped == (7 * TINY_SLOT, 7)
     assert not any(found(rig_, rows).values())
@@ -133,12 +134,13 @@ def test_what_a_running_sequence_uses_stays_as_it_is(
     rig_, store = rig
     alone = rig_.generate(tokens_of(4), 30)
     assert alone.tip is not None
-    names = {record.window_id for record in walk(alone.tip, store.get)}
+    names = [record.window_id for record in walk(alone.tip, store.get)]
     sequence = rig_.engine.submit(Request(tuple(tokens_of(4)), 30))
     while len(sequence.answer) < 12:
         rig_.outcomes += rig_.engine.step()
-        rig_.engine.forget_l0(names)
+        rig_.engine.forget_l0()
         rig_.engine.check()
+    assert rig_.memory.known(names) == set(names)
     rig_.run()
     assert rig_.answer(sequence).tokens == alone.tokens
     assert rig_.answer(sequence).tip == alone.tip
@@ -149,11 +151,12 @@ def test_cells_under_way_are_not_zeroed(rig: tuple[Rig, MemoryStore], model: Loa
     """Names are made when they are collected: from zeroed staging they would be others."""
     rig_, _ = rig
     expected = rig_.generate(tokens_of(5), 20)
-    rig_.engine.forget_l0(set(rig_.engine._residency._slots))
+    rig_.memory.forget(rig_.engine._residency.unused)
+    rig_.engine.forget_l0()
     fresh = make_memory(rig_.memory._profile, model.numerics_class, staging_windows=9)
     other = make_rig(model, rig_.memory._profile, NUM_SLOTS, memory=fresh, prefill_tokens=128)
     sequence = other.engine.submit(Request(tuple(tokens_of(5)), 20))
-    other.run(on_step=lambda: other.engine.forget_l0(set()))
+    other.run(on_step=lambda: other.engine.forget_l0())
     assert other.answer(sequence).tip == expected.tip
 
 

@@ -97,11 +97,11 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(every=st.integers(1, 4))
     def forget_l0(self, every: int) -> None:
         engine = self.rig.engine
-        doomed = set(list(engine._residency._slots)[::every])
-        engine.forget_l0(doomed)
-        used = {slot for s in engine._scheduler.running for slot in s.table}
-        stay = {name for name, slot in engine._residency._slots.items() if slot in used}
-        assert doomed & set(engine._residency._slots) <= stay
+        doomed = engine._residency.unused[::every]
+        stay = set(engine._residency._slots) - set(doomed)
+        self.rig.memory.forget(doomed)
+        engine.forget_l0()
+        assert set(engine._residency._slots) == stay
         for slot in engine._residency.free_slots:
             assert not any(pool[slot].any() for pool in self.model.pool)
 

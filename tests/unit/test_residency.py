@@ -147,3 +147,14 @@ def _runs(free: FreeSlots) -> list[str]:
     marks = set(free)
     top = max(marks, default=-1) + 1
     return "".join("x" if s in marks else " " for s in range(top)).split()
+
+
+def test_what_nobody_uses_is_listed_and_can_be_dropped() -> None:
+    residency, slots = filled(6, 4)
+    held = residency.share(name(1))
+    assert held == slots[1]
+    assert residency.unused == [name(0), name(2), name(3)]
+    assert residency.drop([name(3), name(0)]) == (200, 2)
+    residency.check([[slots[1]]])
+    assert residency.unused == [name(2)]
+    assert set(residency.free_slots) == set(range(6)) - {slots[1], slots[2]}
