@@ -1,0 +1,223 @@
+"""Answers peers: /glia/find/1, /glia/blocks/1, /glia/particle/1 (spec/exchange.md, particle.md).
+
+All of it comes from one `Offer`, so only what is published can be seen; what is refused
+and what was never there take one path and give one answer.
+
+A request is read when its peer's turn has come: a peer has one under way, however many it
+sends; the rest stays with its transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import trio
+
+from glia.errors import BadRequest, QuotaExceeded, RemoteProtocolError
+from glia.graph.cid import CID_BYTES, name_of_cid
+from glia.graph.ids import BlockId, ModelId, PrefixKey, ProfileId, WindowId
+from p2p.answers import PartReader, best_candidates, bitmap, found_chains, links_that_fit
+from p2p.frames import LENGTH, Reader, encode_frame, send_body
+from p2p.host import Host, PeerId, Stream
+from p2p.messages import (
+    BLOCKS,
+    FIND,
+    PARTICLE,
+    Find,
+    GetBlocks,
+    GetRecords,
+    Links,
+    NextBlocks,
+    decode_blocks_request,
+    decode_find_request,
+    encode,
+)
+from p2p.offer import Offer
+from p2p.turns import Turns
+from p2p.upload import SendingBudget, UploadLimit
+
+T = TypeVar("T")
+_Answer = Callable[[Stream, bytes], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ServingLimits:
+    """What all peers together, and each, may have of this node."""
+
+    peer_bytes: int = 1024 * 1024  # read for a peer and not yet taken by it
+    total_bytes: int = 64 * 1024 * 1024
+    idle_s: float = 60.0  # a stream on which nothing is asked
+    stream_s: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a peer was given, or that it broke the rules."""
+
+    num_blocks: int = 0
+    num_bytes: int = 0
+    is_bad: bool = False
+
+
+class RunBlocking(Protocol):
+    """Waits for a call that may block, in a worker thread or however the caller likes."""
+
+    async def __call__(self, call: Callable[[], T], /) -> T: ...
+
+
+class InThreads:
+    """In worker threads, so many at once."""
+
+    def __init__(self, num_threads: int = 4) -> None:
+        self._limiter = trio.CapacityLimiter(num_threads)
+
+    async def __call__(self, call: Callable[[], T], /) -> T:
+        return await trio.to_thread.run_sync(call, limiter=self._limiter)
+
+
+class Provider:
+    """The handlers. Stateless but for turns and budgets; lives as long as its host.
+
+    Args:
+        tell: hears what each peer was given. Returns at once, never raises.
+        read: how the offer is called.
+    """
+
+    def __init__(
+        self,
+        offer: Offer,
+        tell: Callable[[PeerId, Served], None],
+        upload: UploadLimit,
+        read: RunBlocking,
+        limits: ServingLimits | None = None,
+    ) -> None:
+        self._offer = offer
+        self._tell = tell
+        self._upload = upload
+        self._limits = limits or ServingLimits()
+        self._budget = SendingBudget(self._limits.total_bytes, self._limits.peer_bytes)
+        self._read = read
+        self._turns = Turns()
+
+    def serve_on(self, host: Host) -> None:
+        """Answer on this host from now on."""
+        for protocol, handler in (
+            (FIND, self.find),
+            (BLOCKS, self.blocks),
+            (PARTICLE, self.particle),
+        ):
+            host.serve(protocol, handler, timeout_s=self._limits.stream_s)
+
+    async def find(self, stream: Stream) -> None:
+        """/glia/find/1. Raises: PeerLost, RemoteProtocolError; the host resets the stream."""
+        await self._answer_all(stream, self._answer_find)
+
+    async def blocks(self, stream: Stream) -> None:
+        """/glia/blocks/1, over any stream that proves its peer. Raises: as `find`."""
+        await self._answer_all(stream, self._answer_blocks)
+
+    async def particle(self, stream: Stream) -> None:
+        """/glia/particle/1. Raises: as `find`."""
+        await self._answer_all(stream, self._answer_particle)
+
+    async def _answer_all(self, stream: Stream, answer: _Answer) -> None:
+        reader = Reader(stream)
+        try:
+            while (length := await reader.length(self._limits.idle_s)) is not None:
+                async with self._turns.of(stream.peer):
+                    await answer(stream, await reader.content(length))
+        except RemoteProtocolError:
+            self._tell(stream.peer, Served(is_bad=True))
+            raise
+        await stream.finish()
+
+    # -- /glia/find/1 ---------------------------------------------------------------------
+
+    async def _answer_find(self, stream: Stream, content: bytes) -> None:
+        request = decode_find_request(content)
+        if isinstance(request, Find):
+            await self._answer_question(stream, request)
+        elif isinstance(request, GetRecords):
+            tip = WindowId(request.tip)
+            await self._send_records(stream, tip, request.num_windows, request.start)
+        else:
+            await self._answer_next(stream, request)
+
+    async def _answer_question(self, stream: Stream, question: Find) -> None:
+        keys = [(num_windows, PrefixKey(key)) for num_windows, key in question.keys]
+        model_id, profile_id = ModelId(question.model_id), ProfileId(question.profile_id)
+        found = await self._read(lambda: self._offer.match(model_id, profile_id, keys))
+        candidates = best_candidates(found, question.classes)
+        await self._send(stream, encode_frame(encode(found_chains(candidates))))
+        if question.want_records and candidates:
+            await self._send_records(stream, candidates[0].tip, candidates[0].num_windows, 0)
+
+    async def _send_records(
+        self, stream: Stream, tip: WindowId, num_windows: int, start: int
+    ) -> None:
+        parts = PartReader(self._offer, tip, num_windows, start)
+        while not parts.is_over:
+            await self._send(stream, encode_frame(encode(await self._read(parts.read))))
+
+    async def _answer_next(self, stream: Stream, request: NextBlocks) -> None:
+        links = await self._read(lambda: self._offer.next_links(WindowId(request.window_id)))
+        await self._send(stream, encode_frame(encode(Links(links_that_fit(links)))))
+
+    # -- /glia/blocks/1 and /glia/particle/1 ----------------------------------------------
+
+    async def _answer_blocks(self, stream: Stream, content: bytes) -> None:
+        request = decode_blocks_request(content)
+        if isinstance(request, GetBlocks):
+            await self._send_blocks(stream, request.ids)
+        else:
+            has = self._offer.has_block
+            held = await self._read(lambda: [has(BlockId(each)) for each in request.ids])
+            await self._send(stream, encode_frame(encode(bitmap(held))))
+
+    async def _send_blocks(self, stream: Stream, ids: Sequence[bytes]) -> None:
+        at = 0
+        while at < len(ids):
+            rest, most = ids[at:], self._batch_bytes()
+            batch = await self._read(lambda: list(self._read_blocks(rest, most)))  # noqa: B023
+            at += len(batch)
+            await self._send(stream, b"".join(LENGTH.pack(len(each)) + each for each in batch))
+            sizes = [len(each) for each in batch if each]
+            self._tell(stream.peer, Served(len(sizes), sum(sizes)))
+
+    def _batch_bytes(self) -> int:
+        share, slow = self._budget.share_bytes, self._upload.batch_bytes
+        if not share:
+            raise QuotaExceeded("too much is on its way to peers that read slowly")
+        return share if slow is None else min(share, slow)
+
+    def _read_blocks(self, ids: Sequence[bytes], most_bytes: int) -> Iterator[bytes]:
+        """One block, and as many more as should fit, if they are as large as the largest yet."""
+        total = largest = 0
+        for each in ids:
+            if total and total + largest > most_bytes:
+                return
+            block = self._offer.block(BlockId(each)) or b""
+            total, largest = total + len(block), max(largest, len(block))
+            yield block
+
+    async def _answer_particle(self, stream: Stream, content: bytes) -> None:
+        if len(content) != CID_BYTES:
+            raise RemoteProtocolError(f"a CID here has {CID_BYTES} bytes, not {len(content)}")
+        self._batch_bytes()
+        particle = await self._read(lambda: self._read_particle(content))
+        await self._send(stream, LENGTH.pack(len(particle)) + particle)
+        self._tell(stream.peer, Served(1 if particle else 0, len(particle)))
+
+    def _read_particle(self, cid: bytes) -> bytes:
+        try:
+            name = name_of_cid(cid)
+        except BadRequest:
+            return b""
+        return self._offer.block(BlockId(name)) or self._offer.record(WindowId(name)) or b""
+
+    async def _send(self, stream: Stream, data: bytes) -> None:
+        with self._budget.hold(len(data)):
+            await trio.sleep(self._upload.take(len(data), trio.current_time()))
+            await send_body(stream, data)
