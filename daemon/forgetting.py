@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import trio
 
 from daemon.conversations import Conversations
+from daemon.doomed import Doomed
 from daemon.engines import Engines
 from daemon.erasing import erase, erase_in_engines
 from daemon.looking import Looking
@@ -183,14 +184,13 @@ class Forgetting:
             for name in names:
                 stack.enter_context(self._conversations.hold(name))
             doomed = await self._looking.with_conversations(names, tell)
-            holders = self._memory.leases.holders_of(doomed.key_of)
-            if holders:
-                raise ConversationBusy(
-                    f"{', '.join(holders)} has leased windows of {names[0]}",
-                    hint="ask again when that process has given them back, or end it",
-                )
-            window_ids = list(doomed.key_of)
-            with self._hidden(window_ids):
+            self._check_leases(names, doomed)
+            with ExitStack() as hidden:
+                hidden.enter_context(self._hidden(list(doomed.key_of)))
+                while sealed := await self._looking.add_sealed(doomed):
+                    hidden.enter_context(self._hidden(sealed))
+                self._check_leases(names, doomed)
+                window_ids = list(doomed.key_of)
                 for name in names:
                     await self._conversations.mark(name)
                 forgotten = await erase(self._memory, window_ids, tell)
@@ -199,6 +199,15 @@ class Forgetting:
                 await self._conversations.remove(name)
                 self._failed.discard(name)
         return Outcome(len(names), len(window_ids), forgotten.freed_bytes, doomed.num_saved)
+
+    def _check_leases(self, names: Sequence[str], doomed: Doomed) -> None:
+        """Raises: ConversationBusy where somebody has leased what is to go."""
+        holders = self._memory.leases.holders_of(doomed.key_of)
+        if holders:
+            raise ConversationBusy(
+                f"{', '.join(holders)} has leased windows of {names[0]}",
+                hint="ask again when that process has given them back, or end it",
+            )
 
     async def _sweep(self, unreferenced: bool, tell: Tell) -> Outcome:
         doomed = await self._looking.without_conversations(unreferenced, tell)

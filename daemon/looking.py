@@ -13,7 +13,7 @@ import trio
 
 from daemon.attachments import Attachments, Layout
 from daemon.conversations import Conversations
-from daemon.doomed import Doomed, Known, doomed_with
+from daemon.doomed import Doomed, Known, add_descendants, doomed_with
 from daemon.memory import Memory
 from daemon.past import Past
 from daemon.reach import layouts_of
@@ -51,6 +51,15 @@ class Looking:
         doomed = await trio.to_thread.run_sync(look)
         await self._settle(doomed, names, others, tell)
         return doomed
+
+    async def add_sealed(self, doomed: Doomed) -> list[WindowId]:
+        """Windows that were sealed behind those that go before these were hidden: they go, too.
+
+        Nobody reaches them: he would reach what they continue, which then would stay.
+        """
+        before, known = set(doomed.key_of), self._known()
+        await trio.to_thread.run_sync(add_descendants, doomed, known)
+        return [name for name in doomed.key_of if name not in before]
 
     async def without_conversations(self, unreferenced: bool, tell: Tell) -> Doomed:
         """What stands behind a hole; also what no conversation reaches. Raises: StoreBroken."""
@@ -91,10 +100,11 @@ class Looking:
                 doomed.save_prompt(reference.model_id, reference.running)
 
     def _save_used(self, found: Survey, doomed: Doomed) -> None:
-        """What is in use or not on disk yet stays, and what it stands on."""
+        """What is in use, not on disk yet or sealed since stays, and what it stands on."""
         table = self._memory.table
         used = [n for n in doomed.key_of if table.is_pinned(n) or table.is_dirty(n)]
-        for name in used:
+        records = [table.record(n) for n in table.names() if n not in found.parents]
+        for name in (*used, *(record.prev for record in records if record is not None)):
             at: WindowId | None = name
             while at is not None:
                 doomed.save((at,))

@@ -20,10 +20,11 @@ from daemon.looking import Looking
 from daemon.memory import Memory
 from glia.errors import ConversationBusy, GliaError, QuotaExceeded, StoreBroken, UnknownConversation
 from glia.graph.ids import ModelId, WindowId
+from glia.local.messages import Seal
 from glia.store.base import Forgotten
 from tests.builders import MODEL, Chain, make_chain
 from tests.conversation_parts import opened, talk, turn_of
-from tests.node_parts import MIB
+from tests.node_parts import MIB, payload_of
 from tests.unit.test_sparing import attach_of
 from tests.unit.test_writer import BINDING, MoodyStore, memory_of, seal
 
@@ -108,6 +109,14 @@ async def settled() -> None:
     while trio.to_thread.current_default_thread_limiter().borrowed_tokens:
         time.sleep(0.002)
         await trio.testing.wait_all_tasks_blocked()
+
+
+async def seal_last(memory: Memory, chain: Chain) -> None:
+    """Its last window, behind what is there."""
+    last = chain.records[-1]
+    staging = memoryview(payload_of(chain, len(chain.records) - 1))
+    call = Seal(1, last.prev, last.position_start, list(last.tokens), 0)
+    await memory.sealer.seal(BINDING, staging, call)
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -328,6 +337,84 @@ def test_what_others_came_to_reach_while_it_was_looked_up_stays(tmp_path: Path) 
             await rig.conversations.mark("other")
             await rig.conversations.remove("other")
         await forget()
+
+    run_with(tmp_path, body)
+
+
+def test_what_a_guest_seals_behind_it_while_it_is_looked_up_goes_too(tmp_path: Path) -> None:
+    """A child during the look-up; a child of that when the others are hidden already."""
+
+    async def body(rig: Rig) -> None:
+        chain = make_chain(4)
+        child = make_chain(1, base=chain, seed=1)
+        grandchild = make_chain(1, base=child, seed=2)
+        await rig.say(chain, "gone")
+        real, late = rig.memory.store.children, [child, grandchild]
+
+        def children(name: WindowId) -> list[WindowId]:
+            found = real(name)
+            if name == chain.tip and late:
+                trio.from_thread.run(seal_last, rig.memory, late.pop(0))
+            return found
+
+        rig.store.children = children  # type: ignore[method-assign]
+        outcome = await rig.forgetting.forget("gone", silent)
+        assert not late
+        assert outcome.num_windows == 6
+        await rig.memory.writer.flush_all()
+        assert list(rig.store.windows()) == []
+        assert len(rig.memory.table) == 0
+
+    run_with(tmp_path, body)
+
+
+def test_what_was_leased_while_it_was_looked_up_is_not_forgotten(tmp_path: Path) -> None:
+    async def body(rig: Rig) -> None:
+        chain = make_chain(4)
+        child = make_chain(1, base=chain, seed=1)
+        await rig.say(chain, "gone")
+        real, late = rig.memory.store.children, [child]
+        held: dict[int, tuple[WindowId, ...]] = {}
+        rig.memory.leases.add("pid 5", held)
+
+        def children(name: WindowId) -> list[WindowId]:
+            found = real(name)
+            if name == chain.tip and late:
+                held[1] = (child.tip,)
+                trio.from_thread.run(seal_last, rig.memory, late.pop())
+            return found
+
+        rig.store.children = children  # type: ignore[method-assign]
+        with pytest.raises(ConversationBusy, match="pid 5"):
+            await rig.forgetting.forget("gone", silent)
+        assert rig.conversations.names() == ["gone"]
+        assert child.tip not in rig.memory.hidden
+        held.clear()
+        assert (await rig.forgetting.forget("gone", silent)).num_windows == 5
+
+    run_with(tmp_path, body)
+
+
+def test_a_sweep_leaves_what_is_continued_while_it_looks(tmp_path: Path) -> None:
+    async def body(rig: Rig) -> None:
+        base, other = make_chain(3), make_chain(2, seed=2)
+        longer = make_chain(1, base=base, seed=1)
+        for chain in (base, other):
+            await seal(rig.memory, chain)
+            await rig.memory.flush(chain.window_ids)
+        await rig.memory.evict()
+        real, late = rig.store.get, [longer]
+
+        def get(name: WindowId) -> object:
+            if late:
+                trio.from_thread.run(seal_last, rig.memory, late.pop())
+                trio.from_thread.run(rig.memory.writer.flush_all)
+            return real(name)
+
+        rig.store.get = get  # type: ignore[method-assign,assignment]
+        outcome = await rig.forgetting.collect(silent, unreferenced=True)
+        assert outcome.num_windows == 2
+        assert set(rig.store.windows()) == set(longer.window_ids)
 
     run_with(tmp_path, body)
 
