@@ -23,8 +23,9 @@ from glia.model.chat import Message
 from glia.model.tokenizer import Tokenizer
 from glia.model.turns import as_messages, first_prompt, next_prompt
 
-# msgpack writes a token in at most 5 bytes; the rest of the frame is for the other fields.
-_MAX_TOKENS = (MAX_FRAME_BYTES - 128 * 1024) // 5
+_TOKEN_BYTES = 5  # at most, as msgpack writes one
+_MAX_BYTES = MAX_FRAME_BYTES - 128 * 1024  # the rest of a frame is for the other fields
+_MAX_TOKENS = _MAX_BYTES // _TOKEN_BYTES
 _ANSWER_TOKENS = 4096  # where a request does not say: K/V is set apart for so many
 
 
@@ -34,7 +35,7 @@ class Prompt:
 
     Attributes:
         max_tokens: of the answer.
-        turn: None for an anonymous conversation.
+        turn: None where it is no chat: its conversation has tokens only.
     """
 
     tokens: list[int]
@@ -55,7 +56,17 @@ def make_prompt(client: Client, model: TextModel, asked: Asked) -> Prompt:
             field=field,
             reason="context_length_exceeded",
         )
+    if turn is not None and _TOKEN_BYTES * len(tokens) + _text_bytes(turn) > _MAX_BYTES:
+        raise BadField(
+            "the messages' texts and tokens are too much for one request",
+            field=field,
+            reason="context_length_exceeded",
+        )
     return Prompt(tokens, asked.max_tokens or min(most - len(tokens), _ANSWER_TOKENS), turn)
+
+
+def _text_bytes(turn: TurnValue) -> int:
+    return sum(len((said.content or "").encode()) for said in turn.messages)
 
 
 def _encode(client: Client, model: TextModel, asked: Asked) -> tuple[list[int], TurnValue | None]:
@@ -84,8 +95,6 @@ def _encode_chat(
             field="model",
             reason="unsupported_value",
         )
-    if not asked.conversation:
-        return tokenizer.encode(template.render(messages)), None
     log = _log(client, asked.conversation)
     if log is None:
         prompt = first_prompt(template, tokenizer, messages)
@@ -96,6 +105,9 @@ def _encode_chat(
 
 
 def _log(client: Client, name: str) -> Conversation | None:
+    """The conversation that goes on, None where a new one begins."""
+    if not name:
+        return None
     try:
         return client.conversation(name)
     except UnknownConversation:

@@ -277,6 +277,21 @@ def test_without_a_name_it_is_anonymous(api: openai.OpenAI, node: RunningNode) -
     assert name.startswith("@")
     about = node.client().conversation(name).about
     assert (about.anonymous, about.num_tokens) == (True, reply.usage.total_tokens)
+    assert about.num_messages == 2
+
+
+def test_what_is_not_named_is_shown_with_who_said_it(api: openai.OpenAI, node: RunningNode) -> None:
+    said = [{"role": "system", "content": "Be brief."}, *user("  Hi there, all of you  ")]
+    name = api.chat.completions.create(messages=said, **greedy(30)).glia["conversation"]
+    assert roles(exported(node, name)) == ["system", "user", "assistant"]
+    text = piped(node, "", "export", name).stdout
+    assert text.startswith("system:\nBe brief.\n\nuser:\n  Hi there, all of you  \n\nassistant:\n")
+    rows = piped(node, "", "conversations", "--all").stdout.splitlines()
+    assert [row.split()[2] for row in rows if row.startswith(name)] == ["3"]
+    assert "Hi there, all of you" in piped(node, "", "recall", name).stdout
+    said += [{"role": "assistant", "content": "So?"}, *user("More")]
+    name = api.chat.completions.create(messages=said, **greedy(4)).glia["conversation"]
+    assert roles(exported(node, name)) == ["system", "user", "assistant", "user", "assistant"]
 
 
 # -- who goes away ---------------------------------------------------------------------------

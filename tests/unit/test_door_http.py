@@ -168,12 +168,18 @@ def test_what_gliad_is_asked(door: RunningDoor, scene: Scene) -> None:
     door.ask(CHAT_URL, {**CHAT, "temperature": 0, "top_p": 0.5, "seed": 3, "stop": ["zz"]})
     call = scene.sent()
     assert bytes(t for t in call.tokens if t < 256).decode("latin-1").count("user") == 0
-    assert (call.model, call.dtype, call.turn) == ("tiny", None, None)
+    assert (call.model, call.dtype) == ("tiny", None)
+    assert call.turn is not None
+    assert (call.turn.conversation, call.turn.keep) == ("", 0)
+    (told,) = call.turn.messages
+    assert (told.role, told.content) == ("user", None)  # its tokens say it
+    assert Tokenizer.load(scene.model_dir).decode(call.tokens[told.start : told.end]) == "Hi"
     assert call.sampling == values.SamplingValue(0.0, 0.5, 0, 3)
     assert (call.stop, call.stop_tokens, call.ignore_eos) == (["zz"], [258], False)
     assert call.max_tokens == 512 - len(call.tokens)
     door.ask(TEXT_URL, {**TEXT, "prompt": [1, 2, 3], "max_tokens": 5})
-    assert (scene.sent().tokens, scene.sent().max_tokens) == ([1, 2, 3], 5)
+    call = scene.sent()
+    assert (call.tokens, call.max_tokens, call.turn) == ([1, 2, 3], 5, None)
 
 
 def test_a_text_at_once(door: RunningDoor, scene: Scene) -> None:
