@@ -47,7 +47,6 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "trio": ("daemon", "p2p"),
     "libp2p": ("p2p.libp2p",),
     "multiaddr": ("p2p.libp2p",),
-    "multiformats": ("glia.graph",),
     "cryptography": ("glia.graph", "p2p"),
     "torch": ("glia.kv", "glia.engine"),
     "transformers": ("glia.engine",),
@@ -70,10 +69,10 @@ _VALUES = ("__future__", "collections", "dataclasses", "enum", "functools", "ite
 PURE: dict[str, tuple[str, ...]] = {
     "glia.graph": (
         *_VALUES,
+        "base64",
         "blake3",
         "cryptography",
         "json",
-        "multiformats",
         "re",
         "struct",
         "tomllib",

@@ -120,7 +120,7 @@ def walk(tip: WindowId, get: Get) -> list[WindowRecord]:
         record = get(window_id)
         if record is None:
             raise NotFound(f"window {short(window_id)} is not known here")
-        if chain and not _follows(record, chain[-1]):
+        if chain and not follows(record, chain[-1]):
             raise MalformedParticle(f"window {short(window_id)}: its successor does not follow it")
         chain.append(record)
         window_id = record.prev
@@ -130,7 +130,8 @@ def walk(tip: WindowId, get: Get) -> list[WindowRecord]:
     return chain
 
 
-def _follows(record: WindowRecord, successor: WindowRecord) -> bool:
+def follows(record: WindowRecord, successor: WindowRecord) -> bool:
+    """Whether they can stand side by side; that `successor` names `record` is not looked at."""
     return (
         record.position_start < record.end == successor.position_start
         and len(record.tokens) == len(successor.tokens)

@@ -1,0 +1,31 @@
+"""From labels to what may be published: the full windows of the leading public span (C18)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from glia.graph.privacy import Visibility
+
+LabelledSpan = tuple[int, int, Visibility]  # first token, token after the last, label
+
+
+def public_tokens(spans: Iterable[LabelledSpan]) -> int:
+    """How many leading tokens are public.
+
+    A token is labelled as the span it is in or before; behind the last span it is private.
+    No token of a stricter span is ever counted, however the spans stand.
+    """
+    end, is_leading = 0, True
+    limits: list[int] = []
+    for start, stop, label in spans:
+        if label is not Visibility.PUBLIC:
+            is_leading = False
+            limits.append(start)
+        elif is_leading:
+            end = max(end, stop)
+    return max(0, min([end, *limits]))
+
+
+def publishable_windows(spans: Iterable[LabelledSpan], num_tokens: int, block_size: int) -> int:
+    """How many leading windows may be published of a log of so many tokens."""
+    return min(public_tokens(spans), num_tokens) // block_size
