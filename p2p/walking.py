@@ -1,0 +1,112 @@
+"""A chain's records, from its tip back: each is held to the name that the one after it gives.
+
+Sans-IO. What a walk has taken so far is true of the tip, whoever sent it; so another peer
+may go on where one stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from glia.errors import MalformedParticle
+from glia.graph.ids import ModelId, WindowId, genesis_window, short
+from glia.graph.profile import Profile
+from glia.graph.tokens import TOKEN_BYTES
+from glia.graph.window import MAX_CLASS_BYTES, WindowRecord
+from p2p.door import take_record
+
+Held = Callable[[WindowId], WindowRecord | None]
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which chains are wanted. `tokens` never leave the node.
+
+    Attributes:
+        tokens: what the chain's windows must hold, from genesis; None takes any.
+        classes: the numerics classes that are taken, the best first; empty takes any.
+        held: the record of a window that is whole here, or None: no walk goes behind it.
+    """
+
+    model_id: ModelId
+    profile: Profile
+    tokens: Sequence[int] | None = None
+    classes: tuple[str, ...] = ()
+    held: Held = field(default=lambda _: None, repr=False)
+
+    def admits(self, record: WindowRecord, index: int) -> bool:
+        """Whether a record may be window `index` of an answer."""
+        size = self.profile.block_size
+        start = index * size
+        return (
+            record.position_start == start
+            and (not self.classes or record.numerics_class in self.classes)
+            and (self.tokens is None or record.tokens == tuple(self.tokens[start : start + size]))
+        )
+
+
+class Walk:
+    """The walk from one tip."""
+
+    def __init__(self, question: Question, tip: WindowId, num_windows: int) -> None:
+        self._question = question
+        self._records: list[WindowRecord] = []  # newest first
+        self.tip = tip
+        self.num_windows = num_windows
+        self.next_id = tip
+        self.num_left = num_windows
+        self.base: WindowRecord | None = None
+        self._look_behind()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything that is not here was walked."""
+        return not self.num_left
+
+    @property
+    def records(self) -> list[WindowRecord]:
+        """What was walked, in order; it follows `base`, or genesis where that is None."""
+        return self._records[::-1]
+
+    def take(self, encodings: Collection[bytes]) -> None:
+        """The next records, newest first; what comes behind the end is not looked at.
+
+        Raises:
+            HashMismatch: not the named bytes: blames the carrier.
+            MalformedParticle: not a chain, or not the one that was asked for.
+        """
+        for encoding in encodings:
+            if self.is_over:
+                return
+            self._take(encoding)
+
+    def _take(self, encoding: bytes) -> None:
+        question = self._question
+        record = take_record(encoding, self.next_id, question.model_id, question.profile)
+        index = self.num_left - 1
+        if not question.admits(record, index):
+            raise MalformedParticle(f"window {short(record.window_id)} is not what was asked for")
+        if not index and record.prev != genesis_window(record.model_id, record.profile_id):
+            raise MalformedParticle(f"window {short(self.tip)}: no genesis under its chain")
+        self._records.append(record)
+        self.next_id = record.prev
+        self.num_left = index
+        self._look_behind()
+
+    def _look_behind(self) -> None:
+        """End where what comes next is here already."""
+        if not self.num_left:
+            return
+        known = self._question.held(self.next_id)
+        if known is None:
+            return
+        if not self._question.admits(known, self.num_left - 1):
+            raise MalformedParticle(f"window {short(self.tip)} continues what was not asked for")
+        self.base = known
+        self.num_left = 0
+
+
+def record_bytes(profile: Profile) -> int:
+    """The most that a record of this profile can have."""
+    return 120 + TOKEN_BYTES * profile.block_size + 32 * len(profile.layers) + MAX_CLASS_BYTES
