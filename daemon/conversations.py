@@ -61,6 +61,8 @@ class Conversations:
     """The one that knows them.
 
     Attributes:
+        strays: there may be windows that were to be forgotten once answered, and of which no
+            file says so.
         on_change: called when one was made, has grown, was removed, or may be forgotten now.
     """
 
@@ -69,6 +71,7 @@ class Conversations:
         opened = files.open()
         self.settings = settings
         self.num_cut, self.num_bad = opened.num_cut, opened.num_bad
+        self.strays = False
         self.on_change: Callable[[], None] = lambda: None
         self._files = files
         self._live = opened.live

@@ -131,10 +131,12 @@ class Forgetting:
                 await self._wanted.wait()
 
     async def run_expiry(self) -> None:
-        """Forget what expires, at once and every hour, for ever."""
+        """Forget what expires, and strays, at once and every hour, for ever."""
         while True:
             try:
                 await self._do(self._expire, _nobody)
+                if self._conversations.strays:
+                    await self._do(self._sweep_strays, _nobody)
             except GliaError as error:
                 _log.warning("what has expired is not forgotten: %s", error)
             await trio.sleep(_HOUR_S)
@@ -208,6 +210,15 @@ class Forgetting:
                 f"{', '.join(holders)} has leased windows of {names[0]}",
                 hint="ask again when that process has given them back, or end it",
             )
+
+    async def _sweep_strays(self, tell: Tell) -> Outcome:
+        """Nobody can say what they are, but no conversation reaches them."""
+        self._conversations.strays = False
+        try:
+            return await self._sweep(True, tell)
+        except BaseException:
+            self._conversations.strays = True
+            raise
 
     async def _sweep(self, unreferenced: bool, tell: Tell) -> Outcome:
         doomed = await self._looking.without_conversations(unreferenced, tell)

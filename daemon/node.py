@@ -107,6 +107,8 @@ def _prepared(
                 "the gliad before (pid %s) did not end by itself: its lock and socket are mine now",
                 lock.predecessor,
             )
+            # Of what it was answering when it ended no file says that it is to be forgotten.
+            conversations.strays = not config.conversations.anonymous_hours
         yield Memory(arena, store, config.l1.hot_steps), conversations, listener, door
         _log.info("gliad ends")
 

@@ -5,6 +5,7 @@ What runs outside of a named conversation is recorded as an anonymous one.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -49,8 +50,9 @@ class OpenTurn:
         self._running = running
         self._asked = call.turn or TurnValue()
         self._messages = [_message(value) for value in self._asked.messages]
-        hours = conversations.settings.anonymous_hours
-        self._is_kept = base is not None or bool(self._asked.conversation) or hours > 0
+        self._keeps_anonymous = conversations.settings.anonymous_hours > 0
+        is_named = base is not None or bool(self._asked.conversation)
+        self._is_kept = is_named or self._keeps_anonymous
         self._is_written = False
         self._begin: Begin | None = base.begin if base is not None else None
 
@@ -114,16 +116,22 @@ class OpenTurn:
 
     async def end(self) -> None:
         """It is over. Where nothing is kept, what was computed for it is to be forgotten, too,
-        though nobody has an answer."""
-        if not (self._is_kept or self._is_written or self._begin is None):
-            with trio.CancelScope(shield=True):
-                try:
-                    await self._write((), None)
-                except GliaError as error:
-                    _log.warning("what was computed is not forgotten: %s", error)
+        though nobody has an answer. What goes on with a conversation goes with that."""
+        goes_on = self._base is not None and self._asked.keep > 0
+        if self._is_written or self._begin is None or self._keeps_anonymous or goes_on:
+            return
+        if self._is_kept:
+            self._name, self._base = self._conversations.new_name(), None
+            self._begin = dataclasses.replace(self._begin, name=self._name)
+            self._is_kept = False
+        with trio.CancelScope(shield=True):
+            try:
+                await self._write(self._running.tokens[len(self._call.tokens) :], None)
+            except GliaError as error:
+                _log.warning("what was computed is not forgotten yet: %s", error)
+                self._conversations.strays = True
 
     async def _write(self, answer: Sequence[int], tip: bytes | None) -> None:
-        self._is_written = True
         if self._begin is None:
             raise ValueError("accept comes first")
         head = self._base or new_head(self._begin)
@@ -144,6 +152,7 @@ class OpenTurn:
             records = (self._begin, turn)
             head.extended(turn)
             await self._conversations.create(self._name, records, marked=not self._is_kept)
+        self._is_written = True
 
 
 @asynccontextmanager

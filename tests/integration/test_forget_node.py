@@ -290,6 +290,33 @@ def test_where_nothing_is_kept_a_cancelled_request_leaves_nothing(tmp_path: Path
         until(lambda: hits(node.data_dir, secrets) == {})
 
 
+@pytest.mark.parametrize("hours", [0.0, 1.0])
+def test_where_nothing_is_kept_a_crash_in_the_middle_leaves_nothing(
+    tmp_path: Path, hours: float
+) -> None:
+    settings = {"conversations": {"anonymous_hours": hours}}
+    with RunningNode(tmp_path / "node", settings) as node:
+        for name in ("echo", "slow"):
+            node.add_manifest(name)
+        client, author = node.client(), node.author()
+        kept, lost = prompt(1, num_shared=0), prompt(2, num_shared=0)
+        tip = say(client, kept, "kept").tip
+        names = seal_alone(author, lost)  # as the engine does
+        running = client.generate("slow", lost, max_tokens=4)
+        while not isinstance(next(running), m.Emitted):
+            pass
+        node.restart()
+        client = node.client()
+        if hours:
+            client.gc()
+            assert client.status().tiers["l2"].windows == 10
+            return
+        until(lambda: client.status().tiers["l2"].windows == 5)
+        assert len(client.chain(tip or b"")) == 5
+        secrets = [*token_sentinels(lost), *payload_sentinels(lost), *names]
+        until(lambda: hits(node.data_dir, secrets) == {})
+
+
 def test_what_l2_evicted_before_is_nowhere(tmp_path: Path) -> None:
     settings: dict[str, dict[str, float]] = {"l2": {"size_bytes": MIB, "segment_bytes": MIB}}
     with RunningNode(tmp_path / "node", settings) as node:

@@ -20,12 +20,14 @@ from daemon.turns import open_turn
 from glia.errors import (
     BadRequest,
     ConversationBusy,
+    EngineDied,
     QuotaExceeded,
     StoreBroken,
+    StoreFull,
     UnknownConversation,
 )
 from glia.graph.tokens import unpack_tokens
-from glia.local.messages import Generated
+from glia.local.messages import Emitted, Generated
 from glia.local.values import MessageValue, TurnValue
 from tests.builders import MODEL
 from tests.conversation_parts import (
@@ -487,6 +489,64 @@ def test_no_hours_means_that_nothing_is_told_and_all_is_to_be_forgotten(director
         assert run(each.tokens_of, name) == (*PROMPT, 7)
     assert not any(b"secret" in data for data in bytes_of(directory).values())
     assert run(talk, talks, PROMPT, [7], turn_of("named")).conversation == "named"
+
+
+@pytest.mark.parametrize("name", ["", "named"])
+def test_where_nothing_is_kept_a_turn_that_fails_is_to_be_forgotten(
+    directory: Path, name: str
+) -> None:
+    """With what there was of its answer: its first window may not end before that."""
+    talks = opened(directory, ConversationsConfig(anonymous_hours=0.0))
+
+    async def main(prompt: list[int], keep: int = 0) -> None:
+        secret = SAID("user", "the secret text", keep, len(prompt))
+        call = call_of(prompt, turn_of(name, keep, secret))
+        async with open_turn(talks, call) as under_way:
+            under_way.accept(attach_of())
+            under_way.take(Emitted(1, [7, 8]))
+            raise EngineDied("it died")
+
+    with pytest.raises(EngineDied):
+        run(main, PROMPT[:9])
+    (failed,) = opened(directory).marked()
+    assert failed.startswith("@")
+    assert (talks.names(), talks.forgettable()) == ([], [failed])
+    assert run(talks.tokens_of, failed) == (*PROMPT[:9], 7, 8)
+    assert not any(b"secret" in data for data in bytes_of(directory).values())
+    assert not talks.strays
+    if name:  # free for another try; what fails in it then is forgotten with it, or at once
+        run(talk, talks, PROMPT, [7], turn_of(name))
+        with pytest.raises(EngineDied):
+            run(main, [*PROMPT, 7, 5], len(PROMPT) + 1)
+        assert (talks.marked(), talks.strays) == ([failed], False)
+        with pytest.raises(EngineDied):
+            run(main, [3, 4])
+        assert run(talks.tokens_of, talks.marked()[1]) == (3, 4, 7, 8)
+        assert run(talks.tokens_of, name) == (*PROMPT, 7)
+
+
+def test_what_is_kept_for_hours_may_be_tried_again(directory: Path) -> None:
+    async def main() -> None:
+        async with open_turn(talks, call_of(PROMPT)) as under_way:
+            under_way.accept(attach_of())
+            raise EngineDied("it died")
+
+    talks = opened(directory)
+    with pytest.raises(EngineDied):
+        run(main)
+    assert (talks.names(), talks.marked()) == ([], [])
+
+
+def test_what_cannot_be_marked_is_a_stray(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    talks = opened(directory, ConversationsConfig(anonymous_hours=0.0))
+
+    def full(*_: object) -> None:
+        raise StoreFull("full")
+
+    monkeypatch.setattr(talks._files, "create", full)
+    reply = run(talk, talks, PROMPT, [7])
+    assert "not recorded" in (reply.warning or "")
+    assert talks.strays
 
 
 def test_a_marked_one_is_to_be_forgotten_until_it_is(directory: Path) -> None:

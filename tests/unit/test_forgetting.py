@@ -246,6 +246,37 @@ def test_a_start_that_finds_a_marked_one_sweeps_what_is_behind_holes(tmp_path: P
     run_with(tmp_path, after)
 
 
+def test_strays_are_swept_by_the_hour_until_they_are_gone(tmp_path: Path) -> None:
+    async def body(rig: Rig) -> None:
+        kept, stray = make_chain(3), make_chain(3, seed=1)
+        await rig.say(kept, "kept")
+        await seal(rig.memory, stray)
+        await rig.memory.flush(stray.window_ids)
+        real = rig.store.forget
+
+        def failing(*_: object) -> Forgotten:
+            raise StoreBroken("not now")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.forgetting.run_expiry)
+            await settled()
+            assert rig.stored(stray) == 3  # somebody's, as far as is known
+            rig.conversations.strays = True
+            rig.store.forget = failing  # type: ignore[method-assign,assignment]
+            rig.clock.jump(HOUR_S)
+            await settled()
+            assert rig.conversations.strays
+            rig.store.forget = real  # type: ignore[method-assign]
+            rig.clock.jump(HOUR_S)
+            await until(lambda: rig.stored(stray) == 0)
+            await settled()
+            nursery.cancel_scope.cancel()
+        assert not rig.conversations.strays
+        assert rig.stored(kept) == 3
+
+    run_with(tmp_path, body)
+
+
 def test_a_mistake_ends_neither_the_task_nor_the_one_who_asked(tmp_path: Path) -> None:
     async def body(rig: Rig) -> None:
         await rig.say(make_chain(3), "gone")
