@@ -59,6 +59,26 @@ class Paths:
         return self.data_dir / "http.key"
 
     @property
+    def neuron_key(self) -> Path:
+        """The seed that links are signed with, mode 0600."""
+        return self.data_dir / "neuron.key"
+
+    @property
+    def peer_key(self) -> Path:
+        """The seed of the libp2p key, mode 0600."""
+        return self.data_dir / "peer.key"
+
+    @property
+    def published(self) -> Path:
+        """The index of what peers may see."""
+        return self.data_dir / "published"
+
+    @property
+    def heard(self) -> Path:
+        """Links that others sent."""
+        return self.data_dir / "heard"
+
+    @property
     def log(self) -> Path:
         """gliad's log; engines write to it through gliad."""
         return self.data_dir / "gliad.log"
