@@ -1,0 +1,204 @@
+"""Asks peers who has the longest prefix: known ones first, then those of the directory.
+
+Several at once, until one covers everything or time is up. A peer that did not answer in
+time is said to be unheard: that it has nothing is known of those only that said so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import trio
+
+from glia.errors import HashMismatch, MalformedParticle, NetworkError, NotFound, RemoteProtocolError
+from glia.graph.boundaries import boundaries
+from glia.graph.ids import PrefixKey, WindowId
+from p2p.asking import Asking, Keys
+from p2p.host import Directory, Found, PeerId, Stream
+from p2p.messages import FoundChain
+from p2p.search import Answer, Search
+from p2p.walking import Question, Walk, record_bytes
+
+RECORDS_BUDGET_BYTES = 64 * 1024 * 1024  # of one chain's records
+MAX_PROVIDERS = 8  # asked of the directory at once
+PATIENCE_S = 0.3  # with known peers, before the directory is asked too
+_RESET_S = 1.0
+_log = logging.getLogger("gliad.p2p.finding")
+
+Check = Callable[[FoundChain, Walk], bool]
+
+
+@dataclass(frozen=True)
+class Roads:
+    """How peers are reached.
+
+    Attributes:
+        open_stream: to a peer that speaks /glia/find/1. Raises: NetworkError.
+        meet: makes a peer of the directory reachable. Raises: NetworkError, BadRequest.
+    """
+
+    open_stream: Callable[[PeerId], Awaitable[Stream]]
+    directory: Directory | None = None
+    meet: Callable[[Found], Awaitable[None]] | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a search gave. `unheard`: peers that were asked and did not answer in time."""
+
+    answer: Answer | None
+    unheard: frozenset[PeerId]
+
+
+class Finder:
+    """One search.
+
+    Args:
+        keys: what is asked for, (number of windows, prefix key), the shortest first.
+        at_least: windows that are here: an answer is longer.
+        check: whether a walked chain's links are accepted.
+        tell_bad: hears who broke the rules. Never raises.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        keys: Keys,
+        roads: Roads,
+        check: Check,
+        tell_bad: Callable[[PeerId], None],
+        nursery: trio.Nursery,
+        *,
+        at_least: int = 0,
+    ) -> None:
+        self._question, self._keys, self._roads = question, keys, roads
+        self._check, self._tell_bad, self._nursery = check, tell_bad, nursery
+        self._search = Search(keys[-1][0], at_least, question.classes)
+        announced = set(boundaries(keys[-1][0])) | {keys[-1][0]}
+        self._look_ups = [each for each in keys if each[0] in announced]  # the longest last
+        self._is_looking = False
+        self._is_first = True
+        self._scopes: set[trio.CancelScope] = set()
+        self._wake = trio.Event()
+
+    async def run(self, known: Sequence[PeerId], timeout_s: float) -> Finding:
+        """Ask these, in their order, and further ones, for so long. Never raises for a peer."""
+        self._search.add(known)
+        try:
+            with trio.move_on_after(timeout_s):
+                while not self._search.is_over:
+                    self._ask_more()
+                    if not self._search.num_asked and not self._is_looking:
+                        break
+                    await self._changed()
+        finally:
+            for scope in self._scopes:
+                scope.cancel()
+        return Finding(self._search.result(), frozenset(self._search.unheard))
+
+    def _ask_more(self) -> None:
+        while (peer := self._search.next_peer()) is not None:
+            self._nursery.start_soon(self._ask, peer, self._is_first)
+            self._is_first = False
+        if not self._search.num_asked:
+            self._look_up()
+
+    async def _changed(self) -> None:
+        self._wake = trio.Event()
+        with trio.move_on_after(PATIENCE_S) as patience:
+            await self._wake.wait()
+        if patience.cancelled_caught and not self._search.has_waiting:
+            self._look_up()
+
+    def _look_up(self) -> None:
+        """Ask the directory for the longest boundary that it was not asked for yet."""
+        if self._roads.directory is None or self._is_looking or not self._look_ups:
+            return
+        num_windows, key = self._look_ups.pop()
+        if num_windows <= self._search.num_windows:
+            self._look_ups.clear()
+            return
+        self._is_looking = True
+        self._nursery.start_soon(self._ask_directory, self._roads.directory, key)
+
+    async def _ask_directory(self, directory: Directory, key: PrefixKey) -> None:
+        with trio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                await self._meet_providers(directory, key)
+            except Exception:
+                _log.exception("the directory failed")
+        self._scopes.discard(scope)
+        self._is_looking = False
+        self._wake.set()
+
+    async def _meet_providers(self, directory: Directory, key: PrefixKey) -> None:
+        for found in await directory.providers(key, MAX_PROVIDERS):
+            try:
+                if self._roads.meet is not None:
+                    await self._roads.meet(found)
+            except NetworkError as error:
+                _log.debug("%s of the directory: %s", found.peer, error)
+            else:
+                self._search.add([found.peer])
+                self._wake.set()
+
+    async def _ask(self, peer: PeerId, is_first: bool) -> None:
+        with trio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                await self._hear(peer, is_first)
+            except NetworkError as error:
+                _log.debug("asking %s: %s", peer, error)
+            except (HashMismatch, RemoteProtocolError) as error:
+                _log.info("asking %s: %s", peer, error)
+                self._tell_bad(peer)
+            except Exception:
+                _log.exception("asking %s failed", peer)
+        self._scopes.discard(scope)
+        self._search.ended(peer)
+        self._wake.set()
+
+    async def _hear(self, peer: PeerId, is_first: bool) -> None:
+        """One request; the records come behind its answer where they were asked for."""
+        async with self._asking(peer) as asking:
+            chains = await asking.find(self._question, self._keys, want_records=is_first)
+            worth = self._search.heard(peer, chains)
+            if worth and (not is_first or worth[0] == chains[0]):
+                chain = worth.pop(0)
+                if await self._walked(asking, peer, chain, is_sent=is_first):
+                    return
+        for chain in worth:
+            async with self._asking(peer) as asking:
+                if await self._walked(asking, peer, chain, is_sent=False):
+                    return
+
+    async def _walked(
+        self, asking: Asking, peer: PeerId, chain: FoundChain, *, is_sent: bool
+    ) -> bool:
+        """Whether a chain is there and is accepted."""
+        size_bytes = chain.num_windows * record_bytes(self._question.profile)
+        if not self._search.is_better(chain) or size_bytes > RECORDS_BUDGET_BYTES:
+            return False
+        try:
+            walk = Walk(self._question, WindowId(chain.tip), chain.num_windows)
+            await (asking.read_records(walk) if is_sent else asking.get_records(walk))
+        except (MalformedParticle, NotFound) as error:
+            _log.debug("a chain of %s: %s", peer, error)
+            return False
+        if not self._check(chain, walk):
+            return False
+        self._search.accept(peer, chain, walk)
+        return True
+
+    @asynccontextmanager
+    async def _asking(self, peer: PeerId) -> AsyncIterator[Asking]:
+        stream = await self._roads.open_stream(peer)
+        try:
+            yield Asking(stream)
+        finally:
+            with trio.CancelScope(deadline=trio.current_time() + _RESET_S, shield=True):
+                await stream.reset()
