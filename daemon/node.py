@@ -203,8 +203,8 @@ def _connect(
 
 
 async def _write(memory: Memory, sparing: Sparing) -> None:
-    """Fill L2 as soon as it knows what it must not evict for that."""
-    await sparing.known.wait()
+    """Fill L2 as soon as it was told what it must not evict for that."""
+    await sparing.told.wait()
     await memory.writer.run()
 
 

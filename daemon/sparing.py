@@ -24,6 +24,7 @@ from glia.errors import StoreBroken
 from glia.graph.ids import WindowId
 
 _AGAIN_S = 3600.0  # models' files are the user's: they may go without a word
+_FAILED_AGAIN_S = 60.0
 _AT_ONCE = 32  # conversations: whoever ends the node does not wait for all
 _log = logging.getLogger("gliad.sparing")
 
@@ -40,8 +41,8 @@ class Sparing:
     """The one that tells it.
 
     Attributes:
-        spared: what L2 was told last; None before it was told anything.
-        known: set once all conversations were looked at, as far as that can be done.
+        spared: what L2 was told last; None while that is not known.
+        told: set once L2 was told something: where nothing is known, to spare all.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Sparing:
         self._good_tips: set[WindowId] = set()
         self._wanted = trio.Event()
         self.spared: frozenset[WindowId] | None = None
-        self.known = trio.Event()
+        self.told = trio.Event()
 
     def wake(self) -> None:
         """A conversation was made, has grown or is gone."""
@@ -77,12 +78,16 @@ class Sparing:
         """Keep it told, for ever."""
         while True:
             self._wanted = trio.Event()
+            again_s = _AGAIN_S
             try:
                 await self._look()
             except Exception as error:  # then L2 keeps what it was told before
                 _log.warning("what L2 must keep is not known: %r", error)
-            self.known.set()  # not where gliad ends in the middle: L2 is told nothing yet
-            with trio.move_on_after(_AGAIN_S) as waiting:
+                again_s = _FAILED_AGAIN_S
+                if self.spared is None:
+                    await trio.to_thread.run_sync(self._memory.store.spare, None)
+            self.told.set()  # not where gliad ends in the middle: L2 is told nothing yet
+            with trio.move_on_after(again_s) as waiting:
                 await self._wanted.wait()
             if waiting.cancelled_caught:
                 self._computable = None

@@ -95,9 +95,10 @@ class BlockStore(Protocol):
     def touch(self, chain: Sequence[WindowId]) -> None:
         """These windows, from root to tip, were used now, wherever they were read from."""
 
-    def spare(self, windows: Collection[WindowId]) -> None:
+    def spare(self, windows: Collection[WindowId] | None) -> None:
         """From now on these, and no others, are never evicted (DESIGN C11): a put that finds
-        nothing else to evict raises StoreFull. `forget` removes them all the same."""
+        nothing else to evict raises StoreFull. `forget` removes them all the same.
+        None: all, those put later, too."""
 
     def forget(self, windows: Collection[WindowId], progress: Progress | None = None) -> Forgotten:
         """Remove windows so that their bytes are in the store's files no more.

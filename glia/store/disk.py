@@ -122,11 +122,11 @@ class DiskStore:
                 self._reader.note([window_id])
                 return
 
-    def spare(self, windows: Collection[WindowId]) -> None:
+    def spare(self, windows: Collection[WindowId] | None) -> None:
         """See BlockStore. Makes room where the cap has become smaller."""
         self._open()
         with self._catalog.lock, suppress(GliaError):  # the next put says what is wrong
-            self._remover.spared = frozenset(windows)
+            self._remover.spared = frozenset(windows) if windows is not None else None
             self._writer.changed(partial(self._remover.make_room, 0))
 
     def forget(self, windows: Collection[WindowId], progress: Progress | None = None) -> Forgotten:
@@ -195,11 +195,12 @@ class DiskStore:
 
     def _forget(self, windows: Collection[WindowId], progress: Progress) -> Forgotten:
         names = list(dict.fromkeys(windows))
+        going = frozenset(names)
         num_windows = num_bytes = 0
         for start in range(0, len(names), MAX_AT_ONCE):
             some = names[start : start + MAX_AT_ONCE]
             with self._catalog.lock:
-                forgotten = self._writer.changed(partial(self._remover.forget, some))
+                forgotten = self._writer.changed(partial(self._remover.forget, some, going))
             num_windows += forgotten.num_windows
             num_bytes += forgotten.freed_bytes
             progress(start + len(some), len(names))

@@ -35,7 +35,7 @@ class MemoryStore:
         self._children: defaultdict[WindowId, set[WindowId]] = defaultdict(set)
         self._blocks: dict[BlockId, bytes] = {}
         self._namers: Counter[BlockId] = Counter()  # how many windows name a block
-        self._spared: frozenset[WindowId] = frozenset()
+        self._spared: frozenset[WindowId] | None = frozenset()
         self._used = self._tick = 0
         self._num_hits = self._num_misses = self._num_quarantined = self._num_evicted = 0
 
@@ -86,10 +86,10 @@ class MemoryStore:
                     self._use(name)
                     return
 
-    def spare(self, windows: Collection[WindowId]) -> None:
+    def spare(self, windows: Collection[WindowId] | None) -> None:
         """See BlockStore."""
         with self._opened():
-            self._spared = frozenset(windows)
+            self._spared = frozenset(windows) if windows is not None else None
 
     def forget(self, windows: Collection[WindowId], progress: Progress | None = None) -> Forgotten:
         """See BlockStore."""
@@ -221,7 +221,8 @@ class MemoryStore:
 
     def _make_room(self, windows: Sequence[SealedWindow]) -> None:
         """Evict until these fit, but not what they continue."""
-        kept = {window.record.window_id for window in windows} | self._spared
+        spared = self._windows.keys() if self._spared is None else self._spared
+        kept = {window.record.window_id for window in windows} | spared
         kept |= {window.record.prev for window in windows}
         while self._used + self._growth(windows) > self._cap:
             leaves = [

@@ -5,7 +5,7 @@ Rows first, durably, then the bytes: a crash between leaves no row that lies.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import replace
 from itertools import islice
 
@@ -21,6 +21,7 @@ from glia.store.tail import Tail
 
 _ROOM_BYTES = 64 * 1024 * 1024  # evicted at once beyond what is needed: one sync for many puts
 _ROOMS_PER_CAP = 16  # but of a small store not more than this part
+_MAKE_ROOM = "forget conversations, or raise [l2] size in glia.toml"
 MAX_AT_ONCE = 512  # windows whose rows are held in memory
 
 
@@ -28,14 +29,14 @@ class Remover:
     """Removes windows with all they have. Every method is called under the catalog's lock.
 
     Attributes:
-        spared: windows that are never evicted.
+        spared: windows that are never evicted; None: all.
     """
 
     def __init__(self, catalog: Catalog, tail: Tail, cap_bytes: int) -> None:
         self._catalog = catalog
         self._tail = tail
         self._cap = cap_bytes
-        self.spared: frozenset[WindowId] = frozenset()
+        self.spared: frozenset[WindowId] | None = frozenset()
         self.num_evicted = 0
 
     def make_room(self, num_bytes: int, keep: Collection[WindowId] = ()) -> None:
@@ -56,13 +57,15 @@ class Remover:
                 )
             self._evict(min(missing, _ROOM_BYTES), min(missing, _ROOM_BYTES) + room, keep)
 
-    def forget(self, window_ids: Sequence[WindowId]) -> Forgotten:
+    def forget(self, window_ids: Sequence[WindowId], going: Set[WindowId]) -> Forgotten:
         """Remove windows for ever.
 
         The index's files have still to be written anew: the state says so.
+
+        Args: going: these, and what will be forgotten next: of it goes now what shares blocks.
         Raises: StoreBroken, StoreFull, IndexDamaged.
         """
-        removal = self._take(window_ids)
+        removal = self._take(window_ids, going)
         freed = self._carry_out(removal, unscrubbed=True)
         if not self._catalog.dead.is_empty:
             raise StoreBroken(
@@ -84,18 +87,22 @@ class Remover:
             and any(group.segment in numbers for group in row.groups)
         )
         while names := list(islice(lost, MAX_AT_ONCE)):
-            self._carry_out(self._take(names))
+            self._carry_out(self._take(names, frozenset(names)))
         draft = self._catalog.draft()
         draft.usages |= dict.fromkeys(numbers)
         self._catalog.apply(draft)
 
-    def _take(self, window_ids: Iterable[WindowId]) -> Removal:
-        removal = Removal(self._catalog, self._tail.end, self._tail.segment_bytes)
+    def _take(self, window_ids: Iterable[WindowId], going: Set[WindowId] = frozenset()) -> Removal:
+        removal = Removal(self._catalog, self._tail.end, self._tail.segment_bytes, going)
         for name in window_ids:
+            removal.take(name)
+        for name in removal.twins:  # taking one may add others
             removal.take(name)
         return removal
 
     def _evict(self, needed_bytes: int, wanted_bytes: int, keep: Collection[WindowId]) -> None:
+        if self.spared is None:
+            raise StoreFull("nothing may be evicted: all is spared", hint=_MAKE_ROOM)
         removal = self._take(())
         kept = self.spared.union(keep)
         take_oldest(removal, self._catalog.index, kept, wanted_bytes, MAX_AT_ONCE)
@@ -103,7 +110,7 @@ class Remover:
             left = self._catalog.num_bytes - removal.freed_bytes
             raise StoreFull(
                 f"nothing may be evicted: {left} bytes are spared, or continued by what is put",
-                hint="forget conversations, or raise [l2] size in glia.toml",
+                hint=_MAKE_ROOM,
             )
         self._carry_out(removal)
         self.num_evicted += removal.num_windows

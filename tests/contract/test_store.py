@@ -505,6 +505,12 @@ def test_what_is_spared_stays_and_a_put_is_refused_instead(kind: str, tmp_path: 
     assert "forget" in (caught.value.hint or "")
     after = store.stats()
     assert (after.num_windows, after.used_bytes) == (before.num_windows, before.used_bytes)
+    store.spare(None)
+    store.forget(names(windows[:3]))
+    store.put(windows[12:15])  # there is room
+    with pytest.raises(StoreFull, match="spared"):
+        store.put(windows[15:])
+    assert_holds(store, windows[12:15])
     store.spare(())
     store.put(windows[12:])
     assert_holds(store, windows[12:])
