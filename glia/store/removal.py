@@ -7,7 +7,7 @@ tokens: it lies under the same prefix key) are written again, as a group of that
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from glia.errors import IntegrityError
 from glia.graph.ids import BlockId, WindowId
@@ -38,13 +38,24 @@ class Removal:
         plan: groups that have to be on disk before the draft is applied.
         dead: ranges to be erased once it is.
         bad: quarantined blocks as they will be: those that a window which stays names.
+        twins: windows of those going that may have lost blocks: they have to be taken, too.
         num_windows: how many go.
         num_found_bad: blocks that were to move, and are not as named.
     """
 
-    def __init__(self, catalog: Catalog, end: Cursor, segment_bytes: int) -> None:
-        """Args: end: where the next group goes."""
+    def __init__(
+        self,
+        catalog: Catalog,
+        end: Cursor,
+        segment_bytes: int,
+        going: Set[WindowId] = frozenset(),
+    ) -> None:
+        """Args:
+        end: where the next group goes.
+        going: windows that go, now or later: nothing is moved for them.
+        """
         self._catalog = catalog
+        self._going = going
         self._segment_bytes = segment_bytes
         self._given_back: Counter[int] = Counter()  # by segment
         self._moved: dict[BlockId, Buffer] = {}
@@ -52,6 +63,7 @@ class Removal:
         self.plan = Plan(end)
         self.dead: list[Span] = []
         self.bad = dict(catalog.bad)
+        self.twins: list[WindowId] = []
         self.num_windows = self.num_found_bad = 0
 
     def take(self, window_id: WindowId) -> Leaf | None:
@@ -124,10 +136,14 @@ class Removal:
         """Of the blocks those that a window which stays names, and one that does."""
         namers: dict[BlockId, WindowId] = {}
         for key in self.draft.keys(PREFIX + row.prefix_key):
-            other = self._stored(WindowId(name_at_end(key)))
+            name = WindowId(name_at_end(key))
+            if name in self._going:
+                self.twins.append(name)
+                continue
+            other = self._stored(name)
             if other is not None:
                 shared = set(record.blocks).intersection(other[0].blocks)
-                namers |= dict.fromkeys(shared, WindowId(name_at_end(key)))
+                namers |= dict.fromkeys(shared, name)
         return namers
 
     def _move(self, window_id: WindowId, places: Mapping[BlockId, Location]) -> None:

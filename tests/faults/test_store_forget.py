@@ -9,7 +9,7 @@ import os
 import random
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -412,8 +412,10 @@ def test_what_is_forgotten_while_the_index_is_copied_for_another_is_finished_too
         copied.set()
         ended.wait(0.2)
 
-    def removed(remover: Remover, window_ids: Sequence[WindowId]) -> Forgotten:
-        forgotten = forget(remover, window_ids)
+    def removed(
+        remover: Remover, window_ids: Sequence[WindowId], going: Set[WindowId]
+    ) -> Forgotten:
+        forgotten = forget(remover, window_ids, going)
         if threading.current_thread() is thread:
             ended.set()
         return forgotten

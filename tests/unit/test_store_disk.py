@@ -15,6 +15,7 @@ import pytest
 
 from glia.errors import StoreFull
 from glia.graph.ids import BlockId, WindowId
+from glia.store import disk
 from glia.store.base import SealedWindow
 from glia.store.commit import CommitQueue, Ticket
 from glia.store.dead import joined
@@ -29,11 +30,13 @@ from tests.store_parts import (
     assert_holds,
     disk_bytes,
     flip_bit,
+    hits,
     killed,
     load,
     names,
     sealed,
     segment_files,
+    sentinels,
 )
 
 SIZE = 33 * 4096 + 1024  # a window of WIDE: its group, and its rows
@@ -353,6 +356,58 @@ def test_forgetting_what_is_shared_never_frees_less_than_nothing(tmp_path: Path)
     used = store.stats().used_bytes
     assert store.forget([window.record.window_id]).freed_bytes == 0
     assert store.stats().used_bytes > used
+    store.close()
+
+
+@pytest.mark.parametrize("max_at_once", [1, 512])
+@pytest.mark.parametrize("is_backwards", [True, False])
+def test_windows_that_share_blocks_and_go_together_move_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_backwards: bool, max_at_once: int
+) -> None:
+    monkeypatch.setattr(disk, "MAX_AT_ONCE", max_at_once)
+    store = DiskStore(tmp_path / "store", 64 * MIB)
+    windows = sealed(make_chain(3))
+    twins = [
+        SealedWindow(
+            replace(w.record, numerics_class=f"native:twin{number}"), w.prefix_key, w.particles
+        )
+        for w in windows
+        for number in range(2)
+    ]
+    store.put([*windows, *twins])
+    end = store._tail.end
+    going = [window.record.window_id for window in (*windows[1:], *twins[2:])]
+    forgotten = store.forget(going[::-1] if is_backwards else going)
+    assert forgotten.num_windows == 6
+    assert store._tail.end == end
+    assert_holds(store, [windows[0], *twins[:2]])
+    assert hits(tmp_path, sentinels([*windows[1:], *twins[2:]], [windows[0], *twins[:2]])) == []
+    store.close()
+    store = DiskStore(tmp_path / "store", 64 * MIB)
+    assert set(store.windows()) == names([windows[0], *twins[:2]])
+    store.put([*windows, *twins])
+    assert_holds(store, [*windows, *twins])
+    store.close()
+
+
+def test_a_crash_between_two_that_share_blocks_leaves_none_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "MAX_AT_ONCE", 1)
+    store = DiskStore(tmp_path / "store", 64 * MIB)
+    window, other = sealed(make_chain(2))
+    twin = SealedWindow(
+        replace(window.record, numerics_class="native:twin"), window.prefix_key, window.particles
+    )
+    store.put([window, twin, other])
+
+    def crash(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.forget([w.record.window_id for w in (window, other, twin)], crash)
+    assert set(store.windows()) == names([other])
+    assert_holds(store, [other])
     store.close()
 
 
