@@ -26,14 +26,14 @@ find_python() {
         "apt-get install python3 python3-venv, or name one: PYTHON=/path/to/python3.11 make setup"
 }
 
-# Built from source where there is no wheel, it needs a C++ compiler and headers.
-install_plyvel() {
+# NAME HEADER WHOSE PACKAGE: built from source where there is no wheel, it needs WHOSE headers.
+install_built() {
     local pinned
-    pinned=$(grep '^plyvel==' requirements.lock)
-    .venv/bin/pip install --quiet --only-binary plyvel "$pinned" 2>/dev/null && return
-    if ! printf '#include <leveldb/db.h>\n' | c++ -E -x c++ - >/dev/null 2>&1; then
-        fail "plyvel has no wheel for this machine, and LevelDB's headers or a C++ compiler are missing" \
-            "apt-get install libleveldb-dev g++ python3-dev, then make setup again"
+    pinned=$(grep "^$1==" requirements.lock)
+    .venv/bin/pip install --quiet --only-binary "$1" "$pinned" 2>/dev/null && return
+    if ! printf '#include <%s>\n' "$2" | c++ -E -x c++ - >/dev/null 2>&1; then
+        fail "$1 has no wheel for this machine, and $3's headers or a C++ compiler are missing" \
+            "apt-get install $4 g++ python3-dev, then make setup again"
     fi
     .venv/bin/pip install --quiet "$pinned"
 }
@@ -45,7 +45,8 @@ if ! { [ -x .venv/bin/python ] && usable .venv/bin/python; }; then
         fail "$python cannot make a virtual environment" "apt-get install python3-venv"
 fi
 echo "installing the dependencies of requirements.lock" >&2
-install_plyvel
+install_built plyvel leveldb/db.h LevelDB libleveldb-dev
+install_built fastecdsa gmp.h GMP libgmp-dev
 .venv/bin/pip install --quiet -r requirements.lock
 .venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 touch .venv/installed
