@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = verb(args)
         show.flush()
     except GliaError as problem:
-        show.error(problem)
+        show.error(problem, args.data_dir)
         return problem.exit_code
     except KeyboardInterrupt:
         show.note("interrupted")

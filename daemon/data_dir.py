@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import stat
 import time
 from pathlib import Path
@@ -31,7 +32,8 @@ def prepare(paths: Paths) -> None:
         ) from error
     if stat.S_ISLNK(status.st_mode):
         raise BadRequest(
-            f"{path} is a symlink", hint=f"give the real one: --data-dir {path.resolve()}"
+            f"{path} is a symlink",
+            hint=f"give the real one: --data-dir {shlex.quote(str(path.resolve()))}",
         )
     if status.st_uid != os.geteuid():
         raise BadRequest(
@@ -91,7 +93,7 @@ class DataDirLock:
         holder = _holder(paths.lock)
         raise AlreadyRunning(
             f"gliad is running already at {paths.data_dir}: pid {holder}",
-            hint=f"gliad stop --data-dir {paths.data_dir}",
+            hint=f"gliad stop --data-dir {shlex.quote(str(paths.data_dir))}",
         )
 
     def release(self) -> None:

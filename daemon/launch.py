@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -100,7 +101,7 @@ def refuse_second(data_dir: Path) -> None:
     if pid:
         raise AlreadyRunning(
             f"gliad is running already at {data_dir}: pid {pid}",
-            hint=f"gliad stop --data-dir {data_dir}",
+            hint=f"gliad stop --data-dir {shlex.quote(str(data_dir))}",
         )
 
 

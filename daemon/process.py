@@ -39,13 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run_node(load_config(args.data_dir, args.config, os.environ))
     except GliaError as problem:
-        _report(problem, args.report_fd)
+        _report(problem, args.report_fd, args.data_dir)
         return problem.exit_code
 
 
-def _report(problem: GliaError, report_fd: int | None) -> None:
+def _report(problem: GliaError, report_fd: int | None, data_dir: Path) -> None:
     if report_fd is None:
-        show.error(problem)
+        show.error(problem, data_dir)
         return
     said = Report(problem.code, problem.message, problem.hint)
     os.write(report_fd, msgspec.json.encode(said))

@@ -11,10 +11,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
 import msgspec
 
+from daemon.commands import addressed
 from glia.errors import (
     BadModelFile,
     BadRequest,
@@ -134,11 +136,11 @@ def aside(text: str) -> None:
     note(text if is_plain or not sys.stderr.isatty() else f"\x1b[2m{text}\x1b[0m")
 
 
-def error(problem: GliaError) -> None:
-    """What went wrong, and in the last line what to type."""
+def error(problem: GliaError, data_dir: Path | None = None) -> None:
+    """What went wrong, and in the last line what to type, to the node of `data_dir`."""
     sys.stderr.write(f"error: {problem.message}\n")
     hint = problem.hint or next(_HINTS[cls] for cls in type(problem).__mro__ if cls in _HINTS)
-    sys.stderr.write(f"hint: {hint}\n")
+    sys.stderr.write(f"hint: {addressed(hint, data_dir) if data_dir else hint}\n")
 
 
 def size(num_bytes: int) -> str:

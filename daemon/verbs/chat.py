@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from daemon import show
-from daemon.paths import default_data_dir
+from daemon.commands import addressed
 from daemon.verbs.answering import (
     Stopping,
     add_options,
@@ -90,7 +90,7 @@ def _talk(chat: _Chat) -> None:
             elif word:
                 chat.say(text)
         except GliaError as error:
-            show.error(error)
+            show.error(error, chat.data_dir)
             chat.is_stale = True
 
 
@@ -107,11 +107,13 @@ class _Chat:
     A connection is made for each answer: gliad may be started again in between.
 
     Attributes:
+        data_dir: of the node that is talked with.
         is_stale: something went wrong; gliad knows better how the conversation is now.
     """
 
     def __init__(self, args: argparse.Namespace, dialogue: Dialogue) -> None:
         self._args = args
+        self.data_dir: Path = args.data_dir
         self._dialogue = dialogue
         self._tokenizer = need_tokenizer(dialogue.model)
         self._num_again = 0
@@ -134,7 +136,7 @@ class _Chat:
 
     def say(self, text: str) -> None:
         """A message, and its answer. Raises: GliaError."""
-        with Client.connect(self._args.data_dir) as client:
+        with Client.connect(self.data_dir) as client:
             self._refresh(client)
             messages: list[Message] = [{"role": "user", "content": text}]
             if self._system is not None and self._dialogue.needs_system(
@@ -145,7 +147,7 @@ class _Chat:
 
     def answer_again(self) -> None:
         """Another answer instead of the last one. Raises: GliaError."""
-        with Client.connect(self._args.data_dir) as client:
+        with Client.connect(self.data_dir) as client:
             self._refresh(client)
             prompt = self._dialogue.again()
             self._num_again += 1
@@ -156,11 +158,10 @@ class _Chat:
         name, model = self._dialogue.name, self._dialogue.model.name
         if not name or self._dialogue.is_empty or (self._args.json and not sys.stdin.isatty()):
             return
-        is_default = self._args.data_dir == default_data_dir(os.environ)
-        where = "" if is_default else f" --data-dir {self._args.data_dir}"
-        show.aside(f"go on: gliad chat {model} --conversation {name}{where}")
+        show.aside(addressed(f"go on: gliad chat {model} --conversation {name}", self.data_dir))
         if name.startswith("@"):
-            show.aside(f"keep it under a name: gliad fork {name} NAME{where}")
+            keep = f"keep it under a name: gliad fork {name} NAME"
+            show.aside(addressed(keep, self.data_dir))
 
     def _refresh(self, client: Client) -> None:
         if self.is_stale and self._dialogue.name:

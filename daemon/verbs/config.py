@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from typing import Any
 
 from daemon import show
+from daemon.commands import addressed
 from daemon.config import load_config
 from daemon.settings import as_text, origins
 from daemon.verbs.arguments import absolute
@@ -55,7 +57,7 @@ def _config(args: argparse.Namespace) -> int:
     for key in differing:
         show.note(f"the running gliad has another: {key} = {running[key]}")
     if differing:
-        show.note(f"to give it these settings: {_restart(args)}")
+        show.note(addressed(f"to give it these settings: {_restart(args)}", args.data_dir))
     return 0
 
 
@@ -68,5 +70,5 @@ def _status(args: argparse.Namespace) -> StatusReply | None:
 
 
 def _restart(args: argparse.Namespace) -> str:
-    named = f" --config {args.config}" if args.config else ""
+    named = f" --config {shlex.quote(str(args.config))}" if args.config else ""
     return f"gliad stop, then gliad start{named}"

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from daemon import show
+from daemon.commands import addressed
 from daemon.verbs.text import model_of, tokenizer_of
 from glia.client import Client, Conversation
 from glia.errors import BadRequest
@@ -64,7 +65,8 @@ def _list(args: argparse.Namespace) -> int:
         [_row(about, now_s) for about in found if about.name not in left_out],
     )
     if left_out:
-        show.note(f"{len(left_out):,} more anonymous ones: gliad conversations --all")
+        said = f"{len(left_out):,} more anonymous ones: gliad conversations --all"
+        show.note(addressed(said, args.data_dir))
     return 0
 
 
@@ -79,14 +81,20 @@ def _fork(args: argparse.Namespace) -> int:
     name, num_tokens = split_position(args.source)
     with Client.connect(args.data_dir) as client:
         about = client.fork(name, args.new, num_tokens)
+        made = client.conversation(args.new)
     if args.json:
         show.as_json(about)
     else:
-        show.note(
-            f"{about.name} begins with the first {about.num_tokens:,} tokens of {name}; "
-            f"go on: gliad chat {about.model} --conversation {about.name}"
-        )
+        begin = f"{about.name} begins with the first {about.num_tokens:,} tokens of {name}"
+        show.note(addressed(f"{begin}; go on: {_going_on(made)}", args.data_dir))
     return 0
+
+
+def _going_on(made: Conversation) -> str:
+    model, name = made.about.model, made.about.name
+    if _has_roles(made) or not made.tokens:
+        return f"gliad chat {model} --conversation {name}"
+    return f"gliad run {model} TEXT --raw --conversation {name}"
 
 
 def split_position(text: str) -> tuple[str, int | None]:

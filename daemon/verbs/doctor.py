@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+from pathlib import Path
 from typing import Any
 
 from daemon import show
+from daemon.commands import addressed
 from daemon.config import Config, load_config
 from daemon.doctor import clock, disk, memory, models, places, software
 from daemon.doctor.finding import Finding, Look, Subject, examine
@@ -48,6 +50,7 @@ def _doctor(args: argparse.Namespace) -> int:
     subject = Subject(config, Paths(args.data_dir), status)
     for name, look in _LOOKS:
         findings += examine(name, look, subject)
+    findings = [_addressed(finding, args.data_dir) for finding in findings]
     if args.json:
         show.as_json([dataclasses.asdict(finding) for finding in findings])
     else:
@@ -56,6 +59,11 @@ def _doctor(args: argparse.Namespace) -> int:
         if finding.verdict != "ok":
             show.note(f"{finding.verdict}: {finding.name}: {finding.change}")
     return GliaError.exit_code if any(f.verdict == "bad" for f in findings) else 0
+
+
+def _addressed(finding: Finding, data_dir: Path) -> Finding:
+    found, change = (addressed(text, data_dir) for text in (finding.found, finding.change))
+    return dataclasses.replace(finding, found=found, change=change)
 
 
 def _config(args: argparse.Namespace, findings: list[Finding]) -> Config:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import os
 import select
+import shlex
 import socket
 import struct
 import time
@@ -69,7 +70,8 @@ def not_running(path: Path) -> NotRunning:
 
 
 def _start_hint(path: Path) -> str:
-    return f"gliad start --data-dir {path.parent}" if path.name == SOCKET_NAME else "gliad start"
+    named = f" --data-dir {shlex.quote(str(path.parent))}" if path.name == SOCKET_NAME else ""
+    return f"gliad start{named}"
 
 
 def _is_starting(path: Path) -> bool:

@@ -61,11 +61,28 @@ def test_conversations_are_listed(gliad: FakeGliad, world: World, story: Kept, c
 def test_a_fork_begins_with_anothers_tokens(gliad: FakeGliad, story: Kept, capfd: Any) -> None:
     said = say(capfd, "fork", "story@7", "other")
     assert (said.code, said.out) == (0, "")
-    assert said.err.startswith("other begins with the first 7 tokens of story; go on: gliad chat")
+    assert said.err == (
+        "other begins with the first 7 tokens of story; "
+        "go on: gliad run tiny TEXT --raw --conversation other\n"  # the first message is longer
+    )
     call = sent(gliad, m.Fork)
     assert (call.name, call.new, call.num_tokens) == ("story", "other", 7)
     assert say(capfd, "fork", "story", "all", "--json").json["num_tokens"] == len(story.tokens)
     assert sent(gliad, m.Fork).num_tokens is None
+    end = story.messages[1].end
+    for size in (0, end):
+        said = say(capfd, "fork", f"story@{size}", f"of-{size}")
+        assert said.err.endswith(f"; go on: gliad chat tiny --conversation of-{size}\n")
+
+
+def test_a_fork_of_text_without_a_template_goes_on_without_one(
+    gliad: FakeGliad, world: World, capfd: Any
+) -> None:
+    assert say(capfd, "run", "tiny", "The city is", "--raw", "--conversation", "raw").code == 0
+    said = say(capfd, "fork", "raw", "other")
+    assert said.err.endswith("go on: gliad run tiny TEXT --raw --conversation other\n")
+    assert say(capfd, "run", "tiny", "TEXT", "--raw", "--conversation", "other").code == 0
+    assert say(capfd, "chat", "tiny", "--conversation", "other").code == 2
 
 
 def test_a_name_and_a_token_are_told_apart() -> None:

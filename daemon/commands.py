@@ -1,0 +1,45 @@
+"""Commands in texts for people: each names the node that is meant, so that it can be typed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+from daemon.paths import default_data_dir
+
+VERBS = (
+    "chain",
+    "chat",
+    "check",
+    "config",
+    "conversations",
+    "doctor",
+    "evict",
+    "export",
+    "forget",
+    "fork",
+    "gc",
+    "models",
+    "ps",
+    "recall",
+    "run",
+    "start",
+    "status",
+    "stop",
+    "unit",
+    "wait",
+)
+_COMMAND = re.compile(rf"\bgliad (?:{'|'.join(VERBS)})\b(?: add\b)?+(?! --data-dir| --help)")
+
+
+def addressed(text: str, data_dir: Path) -> str:
+    """A text whose commands name the data dir, where they would take another without.
+
+    gliad's own hints go through this, too: it cannot know how it was addressed.
+    """
+    if data_dir == default_data_dir(os.environ):
+        return text
+    named = f" --data-dir {shlex.quote(str(data_dir))}"
+    return _COMMAND.sub(lambda found: found[0] + named, text)
