@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from daemon import show
+from daemon.commands import addressed
 from daemon.verbs.text import model_of, tokenizer_of
 from glia.client import Client
-from glia.errors import BadRequest, IntegrityError, NotFound
+from glia.errors import (
+    BadRequest,
+    GliaError,
+    IntegrityError,
+    NotFound,
+    NotRunning,
+    ProtocolError,
+    UnknownConversation,
+)
 from glia.local.values import ConversationValue, ModelValue, WindowValue
 from glia.model.remembered import Hit, Remembered
 from glia.model.tokenizer import Tokenizer
@@ -68,11 +78,11 @@ def _recall(args: argparse.Namespace) -> int:
     if args.json:
         show.as_json(_as_dict(args, past, text.text, hits))
         return 0
-    _tell_missing(past)
+    _tell_missing(past, args.data_dir)
     if hits is None:
         show.line(text.text)
     else:
-        _show_hits([(args.name, hit) for hit in hits], named=False)
+        _show_hits(args, [(args.name, hit) for hit in hits])
     return 0
 
 
@@ -126,46 +136,56 @@ def _remembered(args: argparse.Namespace, past: Past) -> Remembered:
 
 
 def _search_all(client: Client, args: argparse.Namespace, models: list[ModelValue]) -> int:
+    """One that fails is told and left out; the exit code is then that of the first error."""
     found: list[tuple[str, Hit]] = []
+    code = 0
     progress = show.ProgressLine()
     known = client.conversations()
     for number, about in enumerate(known):
         progress("searching", number, len(known))
-        past = read_past(client, about.name, models)
-        if past.tokenizer is None:
-            progress.clear()
-            show.note(f"{about.name} is left out: the tokenizer of {about.model} is not known here")
+        try:
+            past = read_past(client, about.name, models)
+            found += [(about.name, hit) for hit in _remembered(args, past).find(args.search)]
+        except (NotRunning, ProtocolError):  # the others would fail, too
+            raise
+        except UnknownConversation:  # forgotten since it was listed
             continue
-        found += [(about.name, hit) for hit in _remembered(args, past).find(args.search)]
+        except GliaError as error:
+            progress.clear()
+            show.note(f"{about.name} is left out: {error.message}")
+            code = code or error.exit_code
     progress.clear()
     if args.json:
         show.as_json([{"name": name, **_hit(hit)} for name, hit in found])
     else:
-        _show_hits(found, named=True)
-    return 0
+        _show_hits(args, found)
+    return code
 
 
-def _show_hits(found: list[tuple[str, Hit]], *, named: bool) -> None:
+def _show_hits(args: argparse.Namespace, found: list[tuple[str, Hit]]) -> None:
     if not found:
-        show.note("no stored window has it; gliad export has what is in none")
+        said = "no stored window has it; gliad export has what is in none"
+        show.note(addressed(said, args.data_dir))
         return
     rows = [
         (name, f"{hit.token:,}", _one_line(f"{hit.before}{hit.match}{hit.after}"))
         for name, hit in found
     ]
-    first = 0 if named else 1
+    first = 0 if args.all else 1
     show.table(("NAME", "TOKEN", "TEXT")[first:], [row[first:] for row in rows])
 
 
-def _tell_missing(past: Past) -> None:
+def _tell_missing(past: Past, data_dir: Path) -> None:
     missing = past.about.num_tokens - len(past.tokens)
     if 0 < missing < past.block_size:
-        show.aside(f"the last {missing:,} tokens are no whole window yet: gliad export has them")
+        said = f"the last {missing:,} tokens are no whole window yet: gliad export has them"
+        show.aside(addressed(said, data_dir))
     elif missing:
-        show.note(
+        said = (
             f"the last {missing:,} of {past.about.num_tokens:,} tokens are not stored any more; "
             f"the log has their text: gliad export {past.about.name}"
         )
+        show.note(addressed(said, data_dir))
 
 
 def _as_dict(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from glia.errors import IntegrityError, NotRunning
 from glia.local import messages as m
 from glia.model.remembered import Remembered
 from glia.model.tokenizer import Tokenizer
@@ -111,6 +112,49 @@ def test_windows_that_say_something_else_are_no_past(
     world.conversations.kept["story"].tokens = [1, *tokens[1:]]
     said = say(capfd, "recall", "story")
     assert (said.code, said.out, said.hint) == (4, "", "hint: gliad check")
+
+
+def test_all_others_are_searched_where_one_fails(
+    gliad: FakeGliad, tokens: list[int], world: World, capfd: Any
+) -> None:
+    kept = world.conversations.kept
+    kept["altered"] = Kept([1, *tokens[1:]], [], 3.0, tip=TIP)
+    kept["@00000001"] = Kept(tokens, [], 2.0, tip=TIP)
+    found = say(capfd, "recall", "--all", "--search", "so it", "--json")
+    assert [hit["name"] for hit in found.json] == ["@00000001"] * 2 + ["story"] * 2
+    assert found.code == IntegrityError.exit_code
+    said = "altered is left out: the windows of altered have other tokens than its log\n"
+    assert found.err == said
+    rows = say(capfd, "recall", "--all", "--search", "BOOK").out.splitlines()
+    assert [row.split()[0] for row in rows] == ["NAME", "@00000001", "story"]
+
+
+def test_what_is_forgotten_meanwhile_is_no_failure(
+    gliad: FakeGliad, tokens: list[int], world: World, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = world.conversations.part
+
+    def forget_then_part(call: m.ReadConversation) -> m.ConversationReply:
+        world.conversations.kept.pop("gone", None)
+        return part(call)
+
+    world.conversations.kept["gone"] = Kept(tokens, [], 3.0, tip=TIP)
+    monkeypatch.setattr(world.conversations, "part", forget_then_part)
+    said = say(capfd, "recall", "--all", "--search", "BOOK")
+    assert (said.code, said.err) == (0, "")
+    assert [row.split()[0] for row in said.out.splitlines()] == ["NAME", "story"]
+
+
+def test_a_search_ends_where_gliad_does(
+    gliad: FakeGliad, tokens: list[int], world: World, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(call: m.Call) -> m.ConversationReply:
+        raise NotRunning("gliad ends", hint="gliad start")
+
+    monkeypatch.setattr(world.conversations, "part", end)
+    said = say(capfd, "recall", "--all", "--search", "BOOK")
+    assert (said.code, said.out) == (NotRunning.exit_code, "")
+    assert said.err == "error: gliad ends\nhint: gliad start\n"
 
 
 @pytest.mark.parametrize(
