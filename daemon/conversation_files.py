@@ -116,6 +116,9 @@ class ConversationFiles:
     def append(self, name: str, kept: Kept, head: Head, turn: Turn) -> Kept:
         """Write a turn behind what is kept, durably; where that fails the file is as before.
 
+        Where not even that can be done, it is before the next turn is written, or at the next
+        start.
+
         Args:
             head: what the conversation is after it.
         Raises: StoreFull, StoreBroken, QuotaExceeded (the file would grow too large).
@@ -129,15 +132,19 @@ class ConversationFiles:
             )
         path = self._path(name)
         with _telling(path), _opened(path, os.O_WRONLY) as fd:
-            if os.fstat(fd).st_size < kept.size_bytes:
+            now_bytes = os.fstat(fd).st_size
+            if now_bytes < kept.size_bytes:
                 raise StoreBroken(f"{path} is shorter than it was", hint=_AGAIN)
+            if now_bytes > kept.size_bytes:  # what failed could not be cut off, either
+                _cut(fd, kept.size_bytes)
             try:
                 _write(fd, data, kept.size_bytes)
-                os.ftruncate(fd, size_bytes)
                 os.fsync(fd)
             except OSError:
-                os.ftruncate(fd, kept.size_bytes)
-                os.fsync(fd)
+                try:
+                    _cut(fd, kept.size_bytes)
+                except OSError as error:
+                    _log.error("%s: half a turn is left behind its end: %s", path, error.strerror)
                 raise
         return Kept(head, size_bytes, check)
 
@@ -191,8 +198,7 @@ class ConversationFiles:
                     *(path, size_bytes - journal.size_bytes, journal.replay.head.num_turns),
                 )
                 with _opened(path, os.O_WRONLY) as fd:
-                    os.ftruncate(fd, journal.size_bytes)
-                    os.fsync(fd)
+                    _cut(fd, journal.size_bytes)
         return Kept(journal.replay.head, journal.size_bytes, journal.check), was_cut
 
     def _erase(self, path: Path) -> None:
@@ -241,6 +247,11 @@ def _journal(path: Path) -> Journal:
 def _read(path: Path, size_bytes: int) -> bytes:
     with _opened(path, os.O_RDONLY) as fd, open(fd, "rb", closefd=False) as file:
         return file.read(size_bytes)
+
+
+def _cut(fd: int, size_bytes: int) -> None:
+    os.ftruncate(fd, size_bytes)
+    os.fsync(fd)
 
 
 def _write(fd: int, data: bytes, at: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import struct
@@ -11,7 +12,7 @@ import pytest
 from blake3 import blake3
 
 from daemon.conversation_files import ConversationFiles, Opened
-from glia.errors import StoreBroken, StoreVersion, UnknownConversation
+from glia.errors import StoreBroken, StoreFull, StoreVersion, UnknownConversation
 from glia.graph.conversation import Turn
 from glia.graph.journal import begin_file
 from tests.conversation_parts import bytes_of
@@ -140,6 +141,45 @@ def test_what_lies_behind_the_known_end_is_written_over(directory: Path) -> None
     assert path.read_bytes() == DATA
     assert grown == opened(directory).live["talk"]
     assert head.num_turns + 1 == grown.head.num_turns
+
+
+def test_half_a_turn_that_cannot_be_cut_off_is_before_the_next(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The disk fails a while: writing half a turn, then cutting, then cutting again."""
+    files = ConversationFiles(directory)
+    path = directory / "talk.conv"
+    path.write_bytes(SHORT)
+    kept = files.open().live["talk"]
+    turn = TALK[3]
+    assert isinstance(turn, Turn)
+    replay = files.read("talk", kept)
+    replay.apply(turn)
+    written: list[int] = []
+
+    def pwrite(fd: int, data: memoryview, at: int) -> int:
+        if written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(os.lseek(fd, at, os.SEEK_SET))
+        return os.write(fd, data[:100])
+
+    def ftruncate(*_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("daemon.conversation_files.os.ftruncate", ftruncate)
+        with broken.context() as full:
+            full.setattr("daemon.conversation_files.os.pwrite", pwrite)
+            with pytest.raises(StoreFull), caplog.at_level(logging.ERROR):
+                files.append("talk", kept, replay.head, turn)
+        assert len(path.read_bytes()) == len(SHORT) + 100
+        assert "talk.conv: half a turn" in caplog.text
+        with pytest.raises(StoreBroken, match="Input/output"):
+            files.append("talk", kept, replay.head, turn)
+        assert len(path.read_bytes()) == len(SHORT) + 100
+        assert files.read("talk", kept).head == kept.head
+    files.append("talk", kept, replay.head, turn)
+    assert path.read_bytes() == DATA
 
 
 def test_who_reads_an_older_state_gets_that(directory: Path) -> None:
