@@ -148,8 +148,9 @@ class Session:
             if source.is_hungry:
                 self._feed(source, now_s)
         if self.is_over:
-            for peer in list(self._sources):
-                self._drop(peer, Verdict.DONE)
+            for source in list(self._sources.values()):
+                lags = source.silence_s(now_s) > _LAG_S
+                self._drop(source.peer, Verdict.STALLED if lags else Verdict.DONE)
         actions, self._actions = self._actions, []
         return actions
 

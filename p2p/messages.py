@@ -4,7 +4,7 @@ A frame holds one of these as msgpack: an array, its first element the name of i
 Fields that a later revision adds come last, and are skipped by those who do not know them.
 
 The largest Find fits a frame: 1,500 keys of at most 40 bytes and 16 classes of at most
-259 are 64,144 bytes of 65,536.
+259 are 64,225 bytes of 65,536.
 """
 
 from __future__ import annotations
