@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import trio
 
+from daemon.allocator import limit_arenas
 from daemon.arena import make_arena
 from daemon.attachments import Attachments
 from daemon.broker import Broker
@@ -82,6 +83,7 @@ def _prepared(
     paths = Paths(config.data_dir)
     socket_path(paths.socket)
     _limit()
+    limit_arenas()
     with ExitStack() as stack:
         prepare(paths)
         lock = DataDirLock(paths)
