@@ -137,7 +137,11 @@ class Conversations:
         )
 
     async def read(self, name: str) -> Replay:
-        """Its tokens and messages. Raises: UnknownConversation, StoreBroken."""
+        """Its tokens and messages.
+
+        Raises: UnknownConversation, StoreBroken; ConversationBusy where its first turn is under
+            way.
+        """
         kept = self._kept(name)
         suffix = LIVE if name in self._live else MARKED
         try:
@@ -199,7 +203,9 @@ class Conversations:
 
         Raises: UnknownConversation, StoreFull, StoreBroken, QuotaExceeded.
         """
-        kept = self._kept(name)
+        kept = self._live.get(name)
+        if kept is None:
+            raise _unknown(name)
         try:
             grown = await trio.to_thread.run_sync(self._files.append, name, kept, head, turn)
         except UnknownConversation:
@@ -239,8 +245,8 @@ class Conversations:
     @contextmanager
     def hold(self, name: str) -> Iterator[None]:
         """Keep everybody else away from it. Raises: ConversationBusy, UnknownConversation."""
+        self._kept(name)
         with self._occupied(name, "is being forgotten"):
-            self._kept(name)
             yield
 
     async def tokens_of(self, name: str) -> tuple[int, ...]:
@@ -289,9 +295,7 @@ class Conversations:
     def _kept(self, name: str) -> Kept:
         kept = self._live.get(name) or self._marked.get(name)
         if kept is None:
-            raise UnknownConversation(
-                f"there is no conversation {name[:80]!r}", hint="gliad conversations"
-            )
+            raise _busy(name, self._busy[name]) if name in self._busy else _unknown(name)
         return kept
 
     def _drop(self, name: str, kept: Kept) -> None:
@@ -316,4 +320,10 @@ class Conversations:
 def _busy(name: str, why: str) -> ConversationBusy:
     return ConversationBusy(
         f"{name} {why}", hint="ask again when that has ended: gliad ps shows what runs"
+    )
+
+
+def _unknown(name: str) -> UnknownConversation:
+    return UnknownConversation(
+        f"there is no conversation {name[:80]!r}", hint="gliad conversations"
     )

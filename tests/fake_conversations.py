@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from glia.errors import BadRequest, UnknownConversation
+from glia.errors import BadRequest, ConversationBusy, UnknownConversation
 from glia.graph.tokens import pack_tokens
 from glia.local import messages as m
 from glia.local import values
@@ -29,6 +29,7 @@ class FakeConversations:
     def __init__(self, model_id: bytes) -> None:
         self.kept: dict[str, Kept] = {}
         self.is_kept = True
+        self.begun: set[str] = set()  # their first turn is under way
         self._model_id = model_id
         self._num_named = 0
 
@@ -68,6 +69,8 @@ class FakeConversations:
         return name
 
     def value(self, name: str) -> values.ConversationValue:
+        if name in self.begun:
+            raise ConversationBusy(f"{name} is being answered in", hint="gliad ps")
         if name not in self.kept:
             raise UnknownConversation(
                 f"there is no conversation {name!r}", hint="gliad conversations"

@@ -32,7 +32,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 def _forget(args: argparse.Namespace) -> int:
     with Client.connect(args.data_dir) as client:
-        chosen = _chosen(args, client.conversations())
+        chosen = _chosen(args, client)
         if chosen and not args.yes and not _agreed(chosen):
             show.note("nothing was forgotten")
             return 0
@@ -44,21 +44,26 @@ def _forget(args: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen(
-    args: argparse.Namespace, known: Sequence[ConversationValue]
-) -> list[ConversationValue]:
-    """Those asked for, each once. Raises: BadRequest, UnknownConversation."""
+def _chosen(args: argparse.Namespace, client: Client) -> list[ConversationValue]:
+    """Those asked for, each once. Raises: BadRequest, UnknownConversation, ConversationBusy."""
     if not args.names and not args.anonymous:
         raise BadRequest("forget what?", hint="gliad conversations lists their names")
-    by_name = {about.name: about for about in known}
+    known = {about.name: about for about in client.conversations()}
     for name in args.names:
-        if name not in by_name:
-            raise UnknownConversation(
-                f"there is no conversation {name!r}; nothing was forgotten",
-                hint="gliad conversations",
-            )
-    wanted = {*args.names, *(about.name for about in known if about.anonymous and args.anonymous)}
-    return [about for about in known if about.name in wanted]
+        if name not in known:
+            known[name] = _unlisted(client, name)
+    wanted = {*args.names, *(n for n, about in known.items() if about.anonymous and args.anonymous)}
+    return [about for name, about in known.items() if name in wanted]
+
+
+def _unlisted(client: Client, name: str) -> ConversationValue:
+    """One that has come meanwhile. Raises: UnknownConversation, ConversationBusy."""
+    try:
+        return client.conversation(name).about
+    except UnknownConversation as error:
+        raise UnknownConversation(
+            f"there is no conversation {name!r}; nothing was forgotten", hint=error.hint
+        ) from error
 
 
 def _agreed(chosen: Sequence[ConversationValue]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from daemon.verbs.conversations import split_position
-from glia.errors import BadRequest, UnknownConversation
+from glia.errors import BadRequest, ConversationBusy, UnknownConversation
 from glia.local import messages as m
 from glia.local.values import MessageValue
 from glia.model.tokenizer import Tokenizer
@@ -159,6 +159,17 @@ def test_forget_takes_all_names_or_none(
     }  # fmt: skip
     assert list(world.conversations.kept) == ["story"]
     assert say(capfd, "forget").hint == "hint: gliad conversations lists their names"
+
+
+def test_forget_says_that_a_first_answer_is_running(
+    gliad: FakeGliad, world: World, story: Kept, capfd: Any
+) -> None:
+    world.conversations.begun.add("new")
+    said = say(capfd, "forget", "story", "new", "--yes")
+    assert (said.code, said.out) == (ConversationBusy.exit_code, "")
+    assert "new is being answered in" in said.err
+    assert said.hint == "hint: gliad ps"
+    assert "story" in world.conversations.kept
 
 
 class Terminal(io.StringIO):

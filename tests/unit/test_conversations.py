@@ -259,8 +259,11 @@ def test_one_turn_at_a_time(directory: Path) -> None:
                 with pytest.raises(ConversationBusy, match="being answered in") as caught:
                     await talk(talks, PROMPT, [1], turn_of(name))
                 assert caught.value.hint
-                with pytest.raises(ConversationBusy), talks.hold(name):
+                with pytest.raises(ConversationBusy, match="answered in"), talks.hold(name):
                     pass
+                if name == "new":
+                    with pytest.raises(ConversationBusy, match="answered in"):
+                        await talks.read(name)
                 with pytest.raises((ConversationBusy, BadRequest)), talks.making(name):
                     pass
                 await talk(talks, PROMPT, [1], turn_of("other"))
