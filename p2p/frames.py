@@ -51,11 +51,12 @@ class Reader:
 
         Raises: PeerLost.
         """
-        with _within(timeout_s, "said nothing"):
-            if not self.num_buffered and not await self._fill():
-                return None
-            (length,) = LENGTH.unpack(await self.exactly(LENGTH.size))
-            return int(length)
+        if self.num_buffered < LENGTH.size:
+            with _within(timeout_s, "said nothing"):
+                if not self.num_buffered and not await self._fill():
+                    return None
+                return int.from_bytes(await self.exactly(LENGTH.size), "big")
+        return int.from_bytes(await self.exactly(LENGTH.size), "big")
 
     async def frame(self, timeout_s: float | None = None) -> bytes | None:
         """A control frame's content; None where the stream ended before it.
