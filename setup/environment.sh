@@ -48,5 +48,7 @@ echo "installing the dependencies of requirements.lock" >&2
 install_built plyvel leveldb/db.h LevelDB libleveldb-dev
 install_built fastecdsa gmp.h GMP libgmp-dev
 .venv/bin/pip install --quiet -r requirements.lock
+# libp2p needs trio-typing, whose stubs of an older trio would hide trio's own types from mypy.
+rm -rf .venv/lib/python3.*/site-packages/trio-stubs
 .venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 touch .venv/installed
