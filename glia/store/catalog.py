@@ -71,7 +71,7 @@ class Catalog:
         index: Index,
         state: State,
         bad: Mapping[BlockId, Location],
-        dead: Collection[Span],
+        dead: Dead,
     ) -> None:
         """Args: what a store at `path` has, read and made to agree by `opening`."""
         self.path = path
@@ -81,7 +81,7 @@ class Catalog:
         self.state = state
         self.uses = Uses(state.tick)
         self.bad = dict(bad)
-        self.dead = Dead(segments, dead)
+        self.dead = dead
         self.num_quarantined = 0
         self.generation = 0
         self.writes_refused = False
@@ -91,7 +91,7 @@ class Catalog:
     @property
     def num_bytes(self) -> int:
         """Segments and rows: what counts against the cap."""
-        return self.segments.num_bytes + self.state.index_bytes
+        return self.segments.num_bytes + self.dead.num_file_bytes + self.state.index_bytes
 
     def block(self, block_id: BlockId) -> Location | None:
         """Where a block lies, if its segment is live. Raises: IndexDamaged."""
@@ -248,7 +248,9 @@ class Catalog:
             self.segments.put(number, usages.get(number))
         for number, usage in usages.items():
             self.segments.put(number, usage)
-        self.dead = Dead(self.segments, ())
+        on_disk = self.segments.on_disk().items()
+        gone = {number: size for number, size in on_disk if number not in usages}
+        self.dead = Dead(self.segments, (), gone)
 
     def close(self, end: Cursor) -> None:
         """Write down uses and that all is well; release. Raises: StoreBroken, StoreFull."""

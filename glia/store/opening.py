@@ -9,6 +9,7 @@ from pathlib import Path
 
 from glia.graph.ids import BlockId
 from glia.store.catalog import Catalog
+from glia.store.dead import Dead
 from glia.store.files import sync_directory
 from glia.store.index import OLD_SUFFIX, Index, IndexDamaged, swap_in
 from glia.store.keys import (
@@ -128,29 +129,30 @@ def _read(path: Path, segments: Segments, index: Index, state: State) -> tuple[C
             segments.put(number, usage)
         else:
             missing.add(number)
-    for number in on_disk:
-        if number <= state.segment and not segments.is_live(number):
-            segments.unlink(number)  # its rows went before a crash
+    gone = {
+        number: size  # its rows went before a crash
+        for number, size in on_disk.items()
+        if number <= state.segment and not segments.is_live(number)
+    }
     bad: dict[BlockId, Location] = {}
     for key, value in index.each(QUARANTINE):
         where = decode_location(value)
         if where is not None:
             bad[BlockId(name_at_end(key))] = where
-    dead: list[Span] = []
+    spans: list[Span] = []
     for key, value in index.each(DEAD):
         place = dead_range_of(key)
         if place is not None:
-            dead.append(Span(*place, decode_number(value)))
-    return Catalog(path, segments, index, state, bad, dead), missing
+            spans.append(Span(*place, decode_number(value)))
+    return Catalog(path, segments, index, state, bad, Dead(segments, spans, gone)), missing
 
 
 def _settle(catalog: Catalog) -> Cursor:
     """Finish what a crash cut in two; where the next group goes: on after a clean stop, else
     anew."""
     state, segments = catalog.state, catalog.segments
-    on_disk = segments.on_disk()
     catalog.dead.erase()
-    catalog.dead.sync()  # before the rows that say it go
+    on_disk = segments.on_disk()
     at_end = on_disk.get(state.segment, 0) == state.offset
     if not (state.clean and at_end and max(on_disk, default=0) <= state.segment):
         catalog.state = replace(state, clean=False)

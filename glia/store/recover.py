@@ -62,8 +62,9 @@ def adopt_tail(catalog: Catalog) -> None:
         if usage is not None:
             catalog.segments.put(number, replace(usage, size=file.stat().st_size))
         if not end:
-            catalog.segments.unlink(number)
+            catalog.dead.add((), {number: 0})
         catalog.apply(catalog.draft(), catalog.state.moved(number, end))
+    catalog.dead.erase()
 
 
 def _adopt(catalog: Catalog, number: int, start: int, size: int) -> int:
@@ -95,7 +96,7 @@ def rebuild(
 ) -> tuple[State, dict[int, Usage]]:
     """A new closed index at `path` for all segment files there are.
 
-    What no whole group covers is erased; a segment without a group is removed.
+    What no whole group covers is erased; a segment without a group has no row.
 
     Args:
         bad: quarantined blocks: they stay it, unless a later copy exists.
@@ -165,7 +166,6 @@ class _Builder:
         self.state = self.state.moved(number, size)
         usage = self.usages.get(number)
         if usage is None:
-            self._segments.unlink(number)
             return
         num_punched = 0
         for gap in gaps:

@@ -16,7 +16,7 @@ from glia.store.catalog import Catalog
 from glia.store.evict import take_oldest
 from glia.store.keys import WINDOW, name_at_end
 from glia.store.removal import Removal
-from glia.store.schema import decode_window
+from glia.store.schema import Usage, decode_window
 from glia.store.tail import Tail
 
 _ROOM_BYTES = 64 * 1024 * 1024  # evicted at once beyond what is needed: one sync for many puts
@@ -50,7 +50,6 @@ class Remover:
         self._catalog.write_uses()
         room = min(_ROOM_BYTES, self._cap // _ROOMS_PER_CAP)
         while (missing := self._catalog.num_bytes + num_bytes - self._cap) > 0:
-            self._catalog.dead.erase()
             if not self._catalog.dead.is_empty:
                 raise StoreBroken(
                     "what was evicted cannot be erased: it makes no room", hint="gliad doctor"
@@ -119,6 +118,8 @@ class Remover:
         """Bytes given back. Raises: StoreBroken, StoreFull, IndexDamaged."""
         catalog, draft = self._catalog, removal.draft
         before, gone = catalog.num_bytes, removal.gone
+        usages = {number: catalog.segments.usage(number) or Usage() for number in gone}
+        files = {number: usage.size - usage.num_punched for number, usage in usages.items()}
         draft.usages |= dict.fromkeys(gone)
         with self._tail.appended(removal.plan):
             dead = catalog.dead.mark(draft, removal.dead)
@@ -126,9 +127,7 @@ class Remover:
             catalog.apply(draft, state.moved(*removal.plan.end) if removal.plan.groups else state)
         catalog.bad = removal.bad
         catalog.num_quarantined += removal.num_found_bad
-        catalog.dead.add(dead)
+        catalog.dead.add(dead, files)
         self._tail.leave(gone)
-        for number in gone:
-            catalog.segments.unlink(number)
         catalog.dead.erase()
         return before - catalog.num_bytes

@@ -89,11 +89,13 @@ class Mender:
                 raise StoreBroken("the index is damaged, and could not be built again")
             self._no_rebuild_before = time.monotonic() + _REBUILD_PAUSE_S
             new = catalog.path / NEW_INDEX
+            catalog.dead.erase()  # its rows are lost: groups that are there get new ones
             try:
                 state, usages = rebuild(
                     new, catalog.segments, catalog.bad, catalog.state.next_segment
                 )
                 catalog.take_index(new, state, usages)
+                catalog.dead.erase()
             except OSError as error:
                 raise StoreBroken(f"the index cannot be built again: {error}") from error
             self._no_rebuild_before = 0.0

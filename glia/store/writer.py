@@ -49,11 +49,13 @@ class Writer:
                 ticket.error = error
 
     def changed(self, step: Callable[[], _T]) -> _T:
-        """As mended, of a step that writes: first the index has to take writes again.
+        """As mended, of a step that writes: first the index has to take writes again, and what
+        could not be erased is tried once more.
 
         Raises: as mended; StoreFull while it cannot.
         """
         self.mended(self._mender.accept_writes)
+        self._catalog.dead.erase()
         return self.mended(step)
 
     def mended(self, step: Callable[[], _T]) -> _T:

@@ -26,11 +26,13 @@ from glia.store.draft import Draft
 from glia.store.keys import window_key
 from glia.store.remover import Remover
 from glia.store.repair import Mender
+from glia.store.segment import Segments
 from tests.builders import make_chain, make_profile
 from tests.store_parts import (
     FULL,
     MIB,
     assert_holds,
+    data_bytes,
     flip_bit,
     hits,
     index_files,
@@ -326,8 +328,8 @@ def test_what_is_erased_by_a_second_try_is_synced_before_it_is_said(
         synced.add(os.fstat(fd).st_ino)
 
     def settled(dead: Dead, draft: Draft) -> None:
-        assert not dead._erased or erased <= synced
         settle(dead, draft)
+        assert not dead._erased or erased <= synced
 
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(Dead, "settle", settled)
@@ -342,9 +344,13 @@ def test_what_is_erased_by_a_second_try_is_synced_before_it_is_said(
     store.close()
 
 
-def test_a_segment_that_cannot_be_removed_keeps_nothing_else_from_being_erased(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.spec(31)
+@pytest.mark.parametrize("is_restarted", [True, False])
+@pytest.mark.parametrize("is_put", [True, False])
+def test_a_segment_that_cannot_be_removed_is_said_and_removed_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_put: bool, is_restarted: bool
 ) -> None:
+    """It keeps nothing else from being erased, and counts until it is gone."""
     store = _opened(path)
     alone = sealed(make_chain(16, profile=PROFILE, seed=60))  # more than a segment of them
     store.put([*alone, FORGOTTEN[0]])
@@ -355,12 +361,29 @@ def test_a_segment_that_cannot_be_removed_keeps_nothing_else_from_being_erased(
 
     with monkeypatch.context() as patch:
         patch.setattr(store._catalog.segments, "unlink", refuse)
-        with pytest.raises(StoreBroken):
-            store.forget(names(gone))
-    store.forget(names(gone))
-    left = {file for file, _ in hits(path, sentinels(gone))}
-    live = {store._catalog.segments.file(n).name for n in store._catalog.segments.numbers()}
-    assert not {Path(file).name for file in left} & live
+        for _ in range(2):
+            with pytest.raises(StoreBroken):
+                store.forget(names(gone))
+        left = {file for file, _ in hits(path / "segments", sentinels(gone))}
+        live = {store._catalog.segments.file(n).name for n in store._catalog.segments.numbers()}
+        assert left
+        assert not left & live
+        on_disk = sum(map(data_bytes, segment_files(path)))
+        assert store.stats().used_bytes >= on_disk
+        if is_restarted:
+            killed(store)
+            patch.setattr(Segments, "unlink", lambda _, number: refuse(number))
+            store = _opened(path)
+            assert store.stats().used_bytes >= on_disk
+    if is_put:
+        store.put(OTHERS[0])  # no new bytes, and none are removed
+        later = sealed(make_chain(1, profile=PROFILE, seed=61))
+        store.put(later)
+        assert hits(path / "segments", sentinels(gone)) == []
+        store.forget(names(later))
+    assert store.forget(names(gone)).num_windows == 0
+    assert hits(path, sentinels(gone)) == []
+    assert store.stats().used_bytes < on_disk
     assert_holds(store, LIVING)
     store.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import stat
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from glia.errors import StoreFull
+from glia.errors import StoreBroken, StoreFull
 from glia.graph.ids import BlockId, WindowId
 from glia.store import disk
 from glia.store.base import SealedWindow
@@ -21,7 +22,7 @@ from glia.store.commit import CommitQueue, Ticket
 from glia.store.dead import joined
 from glia.store.disk import DiskStore
 from glia.store.index import Change, Index
-from glia.store.keys import BLOCK
+from glia.store.keys import BLOCK, dead_range_of
 from glia.store.plan import Cursor, plan_put
 from glia.store.schema import Location, Span
 from tests.builders import WIDE, make_chain
@@ -175,6 +176,79 @@ def test_an_eviction_that_a_crash_cut_in_two_is_finished(
     store.close()
     store = DiskStore(path, 8 * SIZE)
     assert store.stats().used_bytes == used
+    store.close()
+
+
+def _watch_erasing(store: DiskStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Segments whose rows `d` went, one for each row; each is synced before."""
+    unsynced: list[int] = []
+    settled: list[int] = []
+    segments, index = store._catalog.segments, store._catalog.index
+    erase, sync, write = segments.erase, segments.sync, index.write
+
+    def erased(span: Span) -> None:
+        erase(span)
+        unsynced.append(span.segment)
+
+    def synced(number: int) -> None:
+        sync(number)
+        unsynced[:] = [other for other in unsynced if other != number]
+
+    def written(changes: Iterable[Change], *, sync: bool) -> None:
+        rows = list(changes)
+        gone = [place for key, value in rows if value is None and (place := dead_range_of(key))]
+        assert not {number for number, _ in gone} & set(unsynced)
+        settled.extend(number for number, _ in gone)
+        write(rows, sync=sync)
+
+    monkeypatch.setattr(segments, "erase", erased)
+    monkeypatch.setattr(segments, "sync", synced)
+    monkeypatch.setattr(index, "write", written)
+    return settled
+
+
+@pytest.mark.spec(30)
+def test_what_was_evicted_is_synced_before_it_is_counted_as_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut brings the bytes back, and no row speaks of them."""
+    store = DiskStore(tmp_path / "store", 24 * SIZE, 3 * SIZE)
+    windows = _alone(60)
+    for window in windows[:20]:
+        store.put([window])
+    settled = _watch_erasing(store, monkeypatch)
+    rng = random.Random(5)
+    for window in windows[20:]:
+        load(store, rng.sample(windows, 5))  # else segments go as a whole
+        store.put([window])
+    assert len(settled) > 5
+    monkeypatch.undo()
+    store.close()
+
+
+@pytest.mark.spec(30)
+def test_erased_bytes_that_cannot_be_synced_are_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DiskStore(tmp_path / "store", 24 * SIZE, 3 * SIZE)
+    windows = _alone(40)
+    for window in windows[:20]:
+        store.put([window])
+    load(store, windows[:20:3])
+
+    def refuse(number: int) -> None:
+        raise OSError(5, "no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store._catalog.segments, "sync", refuse)
+        one_by_one = map(store.put, ([window] for window in windows[20:]))
+        with pytest.raises(StoreBroken, match="cannot be synced"):
+            list(one_by_one)
+    settled = _watch_erasing(store, monkeypatch)
+    store.put(windows[30:])
+    assert settled
+    assert_holds(store, windows[30:])
+    monkeypatch.undo()
     store.close()
 
 
