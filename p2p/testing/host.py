@@ -247,8 +247,9 @@ class SimHost:
         try:
             with scope:
                 await handler(stream)
-                await stream.finish()
-                is_answered = True
+                if not stream.is_torn:
+                    await stream.finish()
+                    is_answered = True
             if scope.cancelled_caught:
                 self.counters["handlers_timed_out"] += 1
         except Exception as error:

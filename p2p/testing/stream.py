@@ -16,14 +16,18 @@ Note = Callable[..., None]
 
 
 class SimStream:
-    """One end. After a cancelled read or write only `reset` is of use, and that is enforced."""
+    """One end. After a cancelled read or write only `reset` is of use, and that is enforced.
+
+    Attributes:
+        is_torn: it was reset here, or is to be.
+    """
 
     def __init__(self, peer: PeerId, inbound: Pipe, outbound: Pipe, road: Road, note: Note) -> None:
         self._peer = peer
         self._in, self._out = inbound, outbound
         self._road = road  # from here to the peer
         self._note = note
-        self._is_torn = False
+        self.is_torn = False
 
     @property
     def peer(self) -> PeerId:
@@ -48,6 +52,7 @@ class SimStream:
 
     async def reset(self) -> None:
         self._note("reset")
+        self.is_torn = True
         self.lose()
         with trio.CancelScope(shield=True):
             await trio.lowlevel.checkpoint()
@@ -73,12 +78,12 @@ class SimStream:
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        if self._is_torn:
-            raise PeerLost("a read or write of this stream was cancelled: reset it")
+        if self.is_torn:
+            raise PeerLost("the stream was reset, or a read or write of it cancelled")
         try:
             yield
         except trio.Cancelled:
-            self._is_torn = True
+            self.is_torn = True
             raise
 
 
