@@ -1,7 +1,7 @@
 """Links: a neuron says that it computed the windows between two names. See spec/9-link.md.
 
 A link attests the windows *after its base*, up to its tip, and nothing before.
-`parse_link` is the only way from bytes to a `Link`: what it gives is signed.
+`parse_link` is the only way from foreign bytes to a `Link`: what it gives is signed.
 """
 
 from __future__ import annotations
@@ -109,6 +109,17 @@ def parse_link(data: bytes) -> Link:
 
     Raises: MalformedParticle.
     """
+    link = decode_link(data)
+    if not is_signed(link.signer, CONTEXT + data[: _BODY.size], link.signature):
+        raise MalformedParticle(f"a link that neuron {short(link.signer)} did not sign")
+    return link
+
+
+def decode_link(data: bytes) -> Link:
+    """parse_link for bytes that it took before: the signature is not verified again.
+
+    Raises: MalformedParticle.
+    """
     if len(data) != LINK_BYTES:
         raise MalformedParticle(f"a link cannot be {len(data)} bytes")
     magic, version, kind, zero, before, num, sequence, time_s, *names = _BODY.unpack_from(data)
@@ -127,10 +138,7 @@ def parse_link(data: bytes) -> Link:
     )
     if not _fits(claim):
         raise MalformedParticle("a link's fields are out of range")
-    body, signature = data[: _BODY.size], data[_BODY.size :]
-    if not is_signed(NeuronId(neuron), CONTEXT + body, signature):
-        raise MalformedParticle(f"a link that neuron {short(neuron)} did not sign")
-    return Link(claim, NeuronId(neuron), sequence, time_s, signature)
+    return Link(claim, NeuronId(neuron), sequence, time_s, data[_BODY.size :])
 
 
 def accept_link(data: bytes, now_s: float) -> Link:

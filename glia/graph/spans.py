@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Sequence
+
+from glia.graph.ids import genesis_prefix, genesis_window, next_prefix
+from glia.graph.link import Claim, LinkKind
+from glia.graph.tokens import pack_tokens
+from glia.graph.window import WindowRecord
 
 SPAN_WINDOWS = 16
 
@@ -22,9 +27,33 @@ def spans(num_before: int, num_windows: int, size: int = SPAN_WINDOWS) -> list[S
     return list(zip([num_before, *ends], ends, strict=False))
 
 
-def due(num_before: int, num_windows: int, signed: Container[Span]) -> list[Span]:
-    """The spans that are still to be signed, now that the chain ends here.
+def claims(records: Sequence[WindowRecord], num_before: int) -> list[Claim]:
+    """What a neuron has to sign so that every span and the tip of a chain are attested.
 
-    Args: signed: those of this chain that were signed before, by this run or a former one.
+    Given a longer chain it says again what it said of the shorter one, so whoever signs leaves
+    out what was signed before; a tip that became a window in the middle is not repeated.
+
+    Args:
+        records: a whole chain, genesis first.
+        num_before: leading windows that the signer did not compute.
     """
-    return [span for span in spans(num_before, num_windows) if span not in signed]
+    if not records:
+        return []
+    first = records[0]
+    names = [genesis_window(first.model_id, first.profile_id), *(r.window_id for r in records)]
+    keys = [genesis_prefix(first.model_id, first.profile_id)]
+    for record in records:
+        keys.append(next_prefix(keys[-1], pack_tokens(record.tokens)))
+    return [
+        Claim(
+            kind=LinkKind.NEXT_BLOCK,
+            model_id=first.model_id,
+            profile_id=first.profile_id,
+            base=names[start],
+            tip=names[end],
+            prefix_key=keys[end],
+            num_before=start,
+            num_windows=end,
+        )
+        for start, end in spans(num_before, len(records))
+    ]

@@ -183,6 +183,14 @@ def swap_in(new: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def finish_swap(path: Path) -> None:
+    """Where a crash cut `swap_in` in two: what was at `path` is there again. Raises: OSError."""
+    old = path.with_suffix(OLD_SUFFIX)
+    if old.is_dir() and not path.exists():
+        os.rename(old, path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
 def _open(path: Path) -> Any:
     path.mkdir(mode=0o700, exist_ok=True)
     try:

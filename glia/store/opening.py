@@ -11,7 +11,7 @@ from glia.graph.ids import BlockId
 from glia.store.catalog import Catalog
 from glia.store.dead import Dead
 from glia.store.files import sync_directory
-from glia.store.index import OLD_SUFFIX, Index, IndexDamaged, swap_in
+from glia.store.index import Index, IndexDamaged, finish_swap, swap_in
 from glia.store.keys import (
     DEAD,
     QUARANTINE,
@@ -70,10 +70,7 @@ def open_catalog(path: Path) -> tuple[Catalog, Cursor, set[int]]:
 def _open_index(path: Path, segments: Segments) -> tuple[Index, State]:
     for name in (NEW_INDEX, COPY_OF_INDEX):
         shutil.rmtree(path / name, ignore_errors=True)
-    old = (path / _INDEX).with_suffix(OLD_SUFFIX)
-    if old.is_dir() and not (path / _INDEX).exists():
-        os.rename(old, path / _INDEX)
-    shutil.rmtree(old, ignore_errors=True)
+    finish_swap(path / _INDEX)
     # Without CURRENT LevelDB would begin anew, with what it finds in its logs.
     if (path / _INDEX / "CURRENT").is_file():
         try:
