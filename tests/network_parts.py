@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import trio
 
 from glia.errors import PeerLost
-from p2p.host import Directory, Gossip, Host, Limits, Stream
+from p2p.host import Address, Directory, Gossip, Host, Limits, Stream
+from p2p.libp2p.network import Network
 from p2p.testing.internet import Internet
 from p2p.testing.simulate import simulate
 
@@ -63,7 +65,42 @@ def _simulated(net: Internet, name: str) -> Node:
     return Node(host, host.directory, host.gossip, end)
 
 
-KINDS = [Kind("simulated", run_simulated)]
+def new_network(limits: Limits = LIMITS) -> Network:
+    """A libp2p node on loopback, with a key of its own."""
+    listen = [Address("/ip4/127.0.0.1/tcp/0")]
+    seed = secrets.token_bytes(32)
+    return Network(seed, listen, limits=limits, validate=is_valid, agent="gliad/test")
+
+
+def run_libp2p(num: int, main: Callable[..., Awaitable[None]]) -> None:
+    """Nodes on loopback."""
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            await main(*[await start_libp2p(nursery, new_network()) for _ in range(num)])
+            nursery.cancel_scope.cancel()
+
+    trio.run(run)
+
+
+async def start_libp2p(nursery: trio.Nursery, network: Network) -> Node:
+    """Run a node until the nursery ends, or its `end` is called."""
+    scope, ended = trio.CancelScope(), trio.Event()
+
+    async def run(*, task_status: trio.TaskStatus[None]) -> None:
+        with scope:
+            await network.run(task_status=task_status)
+        ended.set()
+
+    async def end() -> None:
+        scope.cancel()
+        await ended.wait()
+
+    await nursery.start(run)
+    return Node(network.host, network.directory, network.gossip, end)
+
+
+KINDS = [Kind("simulated", run_simulated), Kind("libp2p", run_libp2p)]
 
 
 async def read_exactly(stream: Stream, num_bytes: int) -> bytes:
