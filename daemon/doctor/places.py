@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 from daemon.doctor.finding import Finding, Subject
@@ -13,7 +13,6 @@ from daemon.paths import CONFIG_NAME
 from glia.errors import GliaError
 from glia.local.address import socket_path
 
-_MAX_FILES = 20_000
 _SHOWN = 3
 
 
@@ -33,8 +32,7 @@ def look(subject: Subject) -> Iterator[Finding]:
         found = f"{path} belongs to uid {status.st_uid}, this is uid {os.geteuid()}"
         yield Finding("data dir", "bad", found, "run as its owner, or take another: --data-dir DIR")
         return
-    yield _modes(path)
-    yield _owners(path)
+    yield from _contents(path)
 
 
 def _socket(subject: Subject) -> Finding:
@@ -53,34 +51,53 @@ def _parent(subject: Subject) -> Finding:
     return Finding("data dir", "bad", found, "take another: --data-dir DIR")
 
 
-def _modes(path: Path) -> Finding:
-    # The user writes the settings, with any umask; they hold no secret.
-    wide = [name for name, mode, _ in _files(path) if mode & 0o077 and name != CONFIG_NAME]
-    if not wide:
-        return Finding("permissions", "ok", "everything is for its owner only")
-    found = f"open to other users: {_list(wide)}"
-    return Finding("permissions", "bad", found, f"chmod -R go-rwx {path}")
+def _contents(path: Path) -> Iterator[Finding]:
+    """Modes and owners of all that is in the data dir."""
+    wide: list[str] = []
+    others: list[str] = []
+    unread: list[str] = []
+    for name, mode, uid in _files(path, unread):
+        # The user writes the settings, with any umask; they hold no secret.
+        if mode & 0o077 and name != CONFIG_NAME:
+            wide.append(name)
+        if uid != os.geteuid():
+            others.append(name)
+    if wide:
+        found = f"open to other users: {_list(wide)}"
+        yield Finding("permissions", "bad", found, f"chmod -R go-rwx {shlex.quote(str(path))}")
+    elif unread:
+        found = f"cannot be looked into: {_list(unread)}"
+        yield Finding("permissions", "bad", found, f"chmod -R u+rwX {shlex.quote(str(path))}")
+    else:
+        yield Finding("permissions", "ok", "everything is for its owner only")
+    if others:
+        found = f"of another user: {_list(others)}"
+        yield Finding("owner", "bad", found, f"chown -R {os.geteuid()} {shlex.quote(str(path))}")
+    else:
+        yield Finding("owner", "ok", f"uid {os.geteuid()}")
 
 
-def _owners(path: Path) -> Finding:
-    others = [name for name, _, uid in _files(path) if uid != os.geteuid()]
-    if not others:
-        return Finding("owner", "ok", f"uid {os.geteuid()}")
-    found = f"of another user: {_list(others)}"
-    return Finding("owner", "bad", found, f"chown -R {os.geteuid()} {path}")
+def _files(path: Path, unread: list[str]) -> Iterator[tuple[str, int, int]]:
+    """Name, mode and uid of the directory and all that is in it; symlinks are not followed.
 
+    Directories that cannot be listed are added to `unread`.
+    """
 
-def _files(path: Path) -> Iterator[tuple[str, int, int]]:
-    """Name, mode and uid of the directory and what is in it; symlinks are not followed."""
+    def note(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):  # a running gliad removes files
+            unread.append(os.path.relpath(error.filename, path))
+
     status = path.lstat()
     yield str(path), status.st_mode, status.st_uid
-    for file in islice(path.rglob("*"), _MAX_FILES):
-        try:
-            status = file.lstat()
-        except FileNotFoundError:  # a running gliad removes files
-            continue
-        if not stat.S_ISLNK(status.st_mode):
-            yield str(file.relative_to(path)), status.st_mode, status.st_uid
+    for directory, below, files in os.walk(path, onerror=note):
+        for name in (*below, *files):
+            file = os.path.join(directory, name)
+            try:
+                status = os.lstat(file)
+            except FileNotFoundError:
+                continue
+            if not stat.S_ISLNK(status.st_mode):
+                yield os.path.relpath(file, path), status.st_mode, status.st_uid
 
 
 def _list(names: list[str]) -> str:

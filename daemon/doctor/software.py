@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 
 from daemon.doctor.finding import Finding, Subject
 from daemon.settings import as_text
 
-_PACKAGES = ("gliad", "torch", "transformers", "tokenizers", "plyvel", "trio", "msgspec", "blake3")
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _INSTALL = "make setup, or pip install -r requirements.lock"
 
 
@@ -19,12 +20,24 @@ def look(subject: Subject) -> Iterator[Finding]:
     fits = (3, 11) <= sys.version_info < (3, 13)
     change = "" if fits else "use Python 3.11 or 3.12"
     yield Finding("python", "ok" if fits else "warn", python, change)
-    for package in _PACKAGES:
-        try:
-            yield Finding(package, "ok", version(package))
-        except PackageNotFoundError:
-            yield Finding(package, "bad", "not installed", _INSTALL)
+    yield from map(_package, ("gliad", *_needed()))
     yield from _process(subject)
+
+
+def _needed() -> list[str]:
+    """What gliad cannot do without: engines, the HTTP door and all else."""
+    try:
+        asked = requires("gliad") or []
+    except PackageNotFoundError:
+        return []
+    return [found[0] for line in asked if (found := _NAME.match(line)) and "extra ==" not in line]
+
+
+def _package(name: str) -> Finding:
+    try:
+        return Finding(name, "ok", version(name))
+    except PackageNotFoundError:
+        return Finding(name, "bad", "not installed", _INSTALL)
 
 
 def _process(subject: Subject) -> Iterator[Finding]:

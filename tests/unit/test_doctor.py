@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import time
 from collections.abc import Callable
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from daemon.config import load_config
-from daemon.doctor import disk, memory, models, software
+from daemon.doctor import disk, memory, models, places, software
 from daemon.doctor.finding import Finding, Subject, examine
 from daemon.machine import memory_bytes
 from daemon.paths import Paths
@@ -33,7 +35,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (data_dir / "glia.toml").write_text('[l0]\nsize = "1MiB"\n[l2]\nsize = "1MiB"\n')
     (data_dir / "glia.toml").chmod(0o644)
     write_model(models_dir / "tiny")
+    monkeypatch.setattr(os, "scandir", _scandir)
     return data_dir
+
+
+def _scandir(path: Any = ".", real: Any = os.scandir) -> Any:
+    if str(path).endswith("/unreadable"):
+        raise PermissionError(13, "Permission denied", path)
+    return real(path)
 
 
 def write_model(directory: Path) -> None:
@@ -77,6 +86,11 @@ def open_up(data_dir: Path) -> None:
     (data_dir / "store").chmod(0o750)
 
 
+def be_unreadable(data_dir: Path) -> None:
+    """Root could read it; so the listing fails by itself (see `place`)."""
+    (data_dir / "store" / "unreadable").mkdir(mode=0o700)
+
+
 def misspell(data_dir: Path) -> None:
     (data_dir / "glia.toml").write_text("[l0]\nsizes = 1\n")
 
@@ -105,6 +119,7 @@ def have_no_model(data_dir: Path) -> None:
     ("spoil", "name", "verdict", "change"),
     [
         (open_up, "permissions", "bad", "chmod -R go-rwx"),
+        (be_unreadable, "permissions", "bad", "chmod -R u+rwX"),
         (misspell, "settings", "bad", "known here"),
         (starve, "memory", "bad", "[engine] memory"),
         (set_the_clock_back, "clock", "warn", "set the clock"),
@@ -123,6 +138,20 @@ def test_one_thing_wrong(
     assert code == int(verdict == "bad")
     said = say(capfd, "doctor", "--data-dir", str(place))
     assert f"{verdict}: {name}: " in said.err
+
+
+def test_every_file_is_looked_at(place: Path) -> None:
+    for number in range(21):
+        many = place / "store" / f"{number:02}"
+        many.mkdir(mode=0o700)
+        for name in range(1000):
+            os.close(os.open(many / str(name), os.O_CREAT, 0o600))
+    for name in ("00", "20"):
+        (place / "store" / name / "999").chmod(0o640)
+    (place / "store" / "elsewhere").symlink_to(place.parent / "models")  # open to others
+    found = {f.name: f for f in places.look(subject(place))}
+    names = found["permissions"].found.removeprefix("open to other users: ").split(", ")
+    assert set(names) == {"store/00/999", "store/20/999"}
 
 
 def test_few_descriptors(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,9 +188,24 @@ def test_what_cannot_be_looked_at_is_told(place: Path) -> None:
 
 
 def test_a_package_that_is_missing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(software, "_PACKAGES", ("gliad", "no-such-package-anywhere"))
+    asked = [
+        "starlette>=1.10",
+        "no-such-package_anywhere<2,>=1; python_version > '3'",
+        "x>1; extra == 'y'",
+    ]
+    monkeypatch.setattr(software, "requires", lambda name: asked if name == "gliad" else [])
     found = {f.name: f for f in software.look(subject(place))}
-    assert found["no-such-package-anywhere"].verdict == "bad"
+    assert found["starlette"].verdict == found["gliad"].verdict == "ok"
+    assert found["no-such-package_anywhere"].verdict == "bad"
+    assert "x" not in found
+
+
+def test_everything_that_is_needed_is_looked_at(place: Path) -> None:
+    """Each of pyproject.toml, as it is installed."""
+    needed = {re.split("[<=>;]", line)[0] for line in requires("gliad") or []}
+    assert needed >= {"torch", "trio", "tokenizers"}
+    found = {f.name: f.verdict for f in software.look(subject(place))}
+    assert {found[name] for name in needed} == {"ok"}
 
 
 def test_a_running_gliad_is_asked(gliad: FakeGliad, world: World, capfd: Any) -> None:
