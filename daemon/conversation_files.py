@@ -2,7 +2,7 @@
 
     NAME.conv        a conversation (glia/spec/8-conversation.md)
     NAME.forget      one that is being forgotten: erased as soon as its windows are
-    NAME.bad         one that could not be read, set aside
+    NAME.bad         one that could not be read, or not all of it, set aside; NAME.bad2, ...
     NAME.partial     one that was being made when gliad ended
 
 Owns no state: what a file is known to be is passed in and comes back. Names are checked
@@ -14,12 +14,14 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from daemon.aside import files_aside, next_aside
 from glia.errors import (
     GliaError,
     MalformedParticle,
@@ -38,7 +40,7 @@ from glia.graph.journal import (
     read_journal,
 )
 
-LIVE, MARKED, BAD, PARTIAL = ".conv", ".forget", ".bad", ".partial"
+LIVE, MARKED, PARTIAL = ".conv", ".forget", ".partial"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ZEROS = bytes(64 * 1024)
 _log = logging.getLogger("gliad.conversations")
@@ -59,10 +61,15 @@ class Kept:
 
 @dataclass(frozen=True)
 class Opened:
-    """All files of a directory, by name; how many of them were cut, or set aside."""
+    """All files of a directory, by name; how many of them were cut, or set aside.
+
+    Attributes:
+        aside: names of which there are files that were set aside, now or before.
+    """
 
     live: dict[str, Kept]
     marked: dict[str, Kept]
+    aside: frozenset[str]
     num_cut: int
     num_bad: int
 
@@ -89,12 +96,14 @@ class ConversationFiles:
             elif path.suffix == PARTIAL:
                 self._erase(path)
             elif path.suffix in found:
-                kept, was_cut = self._open_one(path)
+                kept, was_cut, is_aside = self._open_one(path)
                 num_cut += was_cut
-                num_bad += kept is None
+                num_bad += is_aside
                 if kept is not None:
                     found[path.suffix][path.stem] = kept
-        return Opened(found[LIVE], found[MARKED], num_cut, num_bad)
+        with _telling(self._directory):
+            aside = frozenset(path.stem for path in files_aside(self._directory))
+        return Opened(found[LIVE], found[MARKED], aside, num_cut, num_bad)
 
     def create(self, name: str, records: Sequence[Record], suffix: str = LIVE) -> Kept:
         """Make a file of these records, whole or not at all. Raises: StoreFull, StoreBroken."""
@@ -175,23 +184,35 @@ class ConversationFiles:
             self._sync()
 
     def erase(self, name: str) -> None:
-        """Overwrite and remove a marked file, if it is there. Raises: StoreBroken."""
-        with suppress(UnknownConversation):
-            self._erase(self._path(name, MARKED))
+        """Overwrite and remove a marked file, if it is there, after those that were set aside.
 
-    def _open_one(self, path: Path) -> tuple[Kept | None, bool]:
-        """What a file is, None where it was set aside; and whether something was cut off."""
+        Raises: StoreBroken.
+        """
+        marked = self._path(name, MARKED)
+        with suppress(UnknownConversation):
+            with _telling(self._directory):
+                aside = [path for path in files_aside(self._directory) if path.stem == name]
+            for path in aside:
+                self._erase(path)
+        with suppress(UnknownConversation):
+            self._erase(marked)
+
+    def _open_one(self, path: Path) -> tuple[Kept | None, bool, bool]:
+        """What a file is, None where it cannot be read; whether it was cut, and set aside."""
         with _telling(path):
             size_bytes = path.lstat().st_size
             try:
                 journal = _journal(path)
             except MalformedParticle as error:
-                bad = path.with_suffix(BAD)
+                bad = next_aside(path)
                 _log.error("%s is set aside as %s: %s", path, bad.name, error.message)
                 os.rename(path, bad)
                 self._sync()
-                return None, False
+                return None, False, True
             was_cut = journal.size_bytes < size_bytes
+            is_aside = journal.is_damaged and path.suffix == LIVE
+            if is_aside:
+                self._copy_aside(path)
             if was_cut:
                 _log.warning(
                     "%s: its last %d bytes are not whole and were cut off: %d turns are kept",
@@ -199,7 +220,26 @@ class ConversationFiles:
                 )
                 with _opened(path, os.O_WRONLY) as fd:
                     _cut(fd, journal.size_bytes)
-        return Kept(journal.replay.head, journal.size_bytes, journal.check), was_cut
+        kept = Kept(journal.replay.head, journal.size_bytes, journal.check)
+        return kept, was_cut, is_aside
+
+    def _copy_aside(self, path: Path) -> None:
+        """What cannot be read of it may be worth something to somebody."""
+        bad = next_aside(path)
+        _log.error("%s is damaged: as it is now it is set aside as %s", path, bad.name)
+        try:
+            with (
+                _opened(bad, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd,
+                open(fd, "wb", closefd=False) as copy,
+                open(path, "rb") as file,
+            ):
+                shutil.copyfileobj(file, copy)
+                copy.flush()
+                os.fsync(fd)
+            self._sync()
+        except OSError:
+            bad.unlink(missing_ok=True)
+            raise
 
     def _erase(self, path: Path) -> None:
         with _telling(path):

@@ -17,7 +17,13 @@ import trio
 from daemon.config import ConversationsConfig
 from daemon.conversation_files import LIVE, MARKED, ConversationFiles, Kept
 from daemon.past import Past
-from glia.errors import BadRequest, ConversationBusy, QuotaExceeded, UnknownConversation
+from glia.errors import (
+    BadRequest,
+    ConversationBusy,
+    QuotaExceeded,
+    StoreBroken,
+    UnknownConversation,
+)
 from glia.graph.conversation import Head, Record, Replay, Turn, is_anonymous, is_name
 from glia.graph.ids import ModelId, WindowId
 from glia.graph.privacy import Visibility
@@ -76,6 +82,7 @@ class Conversations:
         self._files = files
         self._live = opened.live
         self._marked = opened.marked
+        self._aside = set(opened.aside)
         self._busy: dict[str, str] = {}
         self._running: dict[str, Running] = {}
 
@@ -94,8 +101,9 @@ class Conversations:
         return [name for name in self._marked if name not in self._busy]
 
     def past(self, names: Iterable[str]) -> Past:
-        """What these ever said until now. Raises: UnknownConversation."""
-        kept = {n: (self._kept(n), LIVE if n in self._live else MARKED) for n in names}
+        """What these ever said until now, as far as it can be read. Raises: UnknownConversation."""
+        readable = [name for name in names if not self._is_aside(name)]
+        kept = {n: (self._kept(n), LIVE if n in self._live else MARKED) for n in readable}
         return Past(self._files, kept)
 
     def head(self, name: str) -> Head:
@@ -139,8 +147,8 @@ class Conversations:
     async def read(self, name: str) -> Replay:
         """Its tokens and messages.
 
-        Raises: UnknownConversation, StoreBroken; ConversationBusy where its first turn is under
-            way.
+        Raises: UnknownConversation, StoreBroken (damaged, or set aside), ConversationBusy (its
+            first turn is under way).
         """
         kept = self._kept(name)
         suffix = LIVE if name in self._live else MARKED
@@ -244,8 +252,12 @@ class Conversations:
 
     @contextmanager
     def hold(self, name: str) -> Iterator[None]:
-        """Keep everybody else away from it. Raises: ConversationBusy, UnknownConversation."""
-        self._kept(name)
+        """Keep everybody else away from it, or from what was set aside of it.
+
+        Raises: ConversationBusy, UnknownConversation.
+        """
+        if not self._is_aside(name):
+            self._kept(name)
         with self._occupied(name, "is being forgotten"):
             yield
 
@@ -260,22 +272,24 @@ class Conversations:
     async def mark(self, name: str) -> None:
         """From now on it is to be forgotten, whatever happens; the caller holds it.
 
+        One that was set aside is read by nobody: there is nothing to go on with.
         Raises: UnknownConversation, StoreBroken.
         """
-        kept = self._kept(name)
-        if name in self._live:
+        kept = self._live.get(name)
+        if kept is not None:
             await trio.to_thread.run_sync(self._files.mark, name)
             del self._live[name]
             self._marked[name] = kept
             self.on_change()
 
     async def remove(self, name: str) -> None:
-        """Overwrite and remove the file of a marked one; the caller holds it.
+        """Overwrite and remove the files of one that is marked or set aside; the caller holds it.
 
         Raises: StoreBroken.
         """
         await trio.to_thread.run_sync(self._files.erase, name)
         self._marked.pop(name, None)
+        self._aside.discard(name)
         self.on_change()
 
     def references(self) -> list[Reference]:
@@ -294,9 +308,20 @@ class Conversations:
 
     def _kept(self, name: str) -> Kept:
         kept = self._live.get(name) or self._marked.get(name)
-        if kept is None:
-            raise _busy(name, self._busy[name]) if name in self._busy else _unknown(name)
-        return kept
+        if kept is not None:
+            return kept
+        if name in self._busy:
+            raise _busy(name, self._busy[name])
+        if name in self._aside:
+            raise StoreBroken(
+                f"{name} could not be read and was set aside",
+                hint=f"gliad forget {name} removes it for good",
+            )
+        raise _unknown(name)
+
+    def _is_aside(self, name: str) -> bool:
+        """Whether all there is of it are files that were set aside."""
+        return name in self._aside and name not in self._live and name not in self._marked
 
     def _drop(self, name: str, kept: Kept) -> None:
         """Its file is gone."""

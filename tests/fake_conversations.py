@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from glia.errors import BadRequest, ConversationBusy, UnknownConversation
+from glia.errors import BadRequest, ConversationBusy, StoreBroken, UnknownConversation
 from glia.graph.tokens import pack_tokens
 from glia.local import messages as m
 from glia.local import values
@@ -30,6 +30,7 @@ class FakeConversations:
         self.kept: dict[str, Kept] = {}
         self.is_kept = True
         self.begun: set[str] = set()  # their first turn is under way
+        self.aside: set[str] = set()
         self._model_id = model_id
         self._num_named = 0
 
@@ -71,6 +72,8 @@ class FakeConversations:
     def value(self, name: str) -> values.ConversationValue:
         if name in self.begun:
             raise ConversationBusy(f"{name} is being answered in", hint="gliad ps")
+        if name in self.aside:
+            raise StoreBroken(f"{name} could not be read and was set aside")
         if name not in self.kept:
             raise UnknownConversation(
                 f"there is no conversation {name!r}", hint="gliad conversations"
@@ -111,6 +114,9 @@ class FakeConversations:
         return m.ConversationReply(call.id, self.value(call.new), [], b"")
 
     def forget(self, call: m.Forget) -> m.ForgetReply:
+        if call.name in self.aside:
+            self.aside.remove(call.name)
+            return m.ForgetReply(call.id, 0, 0, 0)
         self.value(call.name)
         del self.kept[call.name]
         return m.ForgetReply(call.id, 7, 5 * 2**20, 3)

@@ -11,7 +11,7 @@ from typing import Any
 from daemon import show
 from daemon.commands import addressed
 from daemon.config import Config, load_config
-from daemon.doctor import clock, disk, memory, models, places, software
+from daemon.doctor import clock, conversations, disk, memory, models, places, software
 from daemon.doctor.finding import Finding, Look, Subject, examine
 from daemon.paths import Paths, default_models_dir
 from daemon.verbs.arguments import absolute
@@ -26,6 +26,7 @@ _LOOKS: tuple[tuple[str, Look], ...] = (
     ("disk", disk.look),
     ("clock", clock.look),
     ("models", models.look),
+    ("conversations", conversations.look),
 )
 
 
@@ -35,8 +36,9 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         "doctor",
         parents=[common],
         help="what is amiss here, and what to change",
-        description="Looks at permissions, versions, memory, limits, disk, clock and models; "
-        "changes nothing. A gliad may run meanwhile. Exit code 1 where something is bad.",
+        description="Looks at permissions, versions, memory, limits, disk, clock, models and "
+        "conversations; changes nothing. A gliad may run meanwhile. "
+        "Exit code 1 where something is bad.",
     )
     doctor.add_argument("--config", type=absolute, metavar="F", help="instead of DIR/glia.toml")
     doctor.add_argument("--json", action="store_true")

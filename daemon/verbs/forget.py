@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from daemon import show
 from glia.client import Client
-from glia.errors import BadRequest, UnknownConversation
+from glia.errors import BadRequest, StoreBroken, UnknownConversation
 from glia.local.messages import ForgetReply
 from glia.local.values import ConversationValue
 
@@ -36,7 +36,7 @@ def _forget(args: argparse.Namespace) -> int:
         if chosen and not args.yes and not _agreed(chosen):
             show.note("nothing was forgotten")
             return 0
-        replies = [(about.name, _forget_one(client, args, about.name)) for about in chosen]
+        replies = [(name, _forget_one(client, args, name)) for name in chosen]
     if args.json:
         show.as_json([_as_dict(name, reply) for name, reply in replies])
     elif not replies:
@@ -44,34 +44,47 @@ def _forget(args: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen(args: argparse.Namespace, client: Client) -> list[ConversationValue]:
-    """Those asked for, each once. Raises: BadRequest, UnknownConversation, ConversationBusy."""
+def _chosen(args: argparse.Namespace, client: Client) -> dict[str, str]:
+    """Names, and what is to be said of each. Raises: BadRequest, UnknownConversation,
+    ConversationBusy."""
     if not args.names and not args.anonymous:
         raise BadRequest("forget what?", hint="gliad conversations lists their names")
-    known = {about.name: about for about in client.conversations()}
+    chosen = {
+        about.name: _size(about)
+        for about in client.conversations()
+        if about.name in args.names or (about.anonymous and args.anonymous)
+    }
     for name in args.names:
-        if name not in known:
-            known[name] = _unlisted(client, name)
-    wanted = {*args.names, *(n for n, about in known.items() if about.anonymous and args.anonymous)}
-    return [about for name, about in known.items() if name in wanted]
+        if name not in chosen:
+            chosen[name] = _unlisted(client, name)
+    return chosen
 
 
-def _unlisted(client: Client, name: str) -> ConversationValue:
-    """One that has come meanwhile. Raises: UnknownConversation, ConversationBusy."""
+def _unlisted(client: Client, name: str) -> str:
+    """What is to be said of one that has come meanwhile, or was set aside as damaged.
+
+    Raises: UnknownConversation, ConversationBusy.
+    """
     try:
-        return client.conversation(name).about
+        return _size(client.conversation(name).about)
+    except StoreBroken as error:
+        return error.message
     except UnknownConversation as error:
         raise UnknownConversation(
             f"there is no conversation {name!r}; nothing was forgotten", hint=error.hint
         ) from error
 
 
-def _agreed(chosen: Sequence[ConversationValue]) -> bool:
+def _size(about: ConversationValue) -> str:
+    return f"{about.num_messages:,} messages, {about.num_tokens:,} tokens"
+
+
+def _agreed(chosen: Mapping[str, str]) -> bool:
     """Ask. Raises: BadRequest where nobody can be asked."""
     if not sys.stdin.isatty():
         raise BadRequest("forgetting is for good, and nobody is here to ask", hint="add --yes")
-    for about in chosen[:10]:
-        show.note(f"{about.name}: {about.num_messages:,} messages, {about.num_tokens:,} tokens")
+    for name in list(chosen)[:10]:
+        show.note(f"{name}: {chosen[name]}")
     if len(chosen) > 10:
         show.note(f"and {len(chosen) - 10:,} more")
     sys.stderr.write("forget for good? [y/N] ")

@@ -54,12 +54,14 @@ class Journal:
         turns: in order; what a later one does not keep was said all the same.
         size_bytes: up to the end of the last whole record.
         check: that of the last whole record.
+        is_damaged: whether there is more behind it than a record that was not written whole.
     """
 
     replay: Replay
     turns: tuple[Turn, ...]
     size_bytes: int
     check: bytes
+    is_damaged: bool
 
 
 def begin_file(records: Sequence[Record]) -> tuple[bytes, bytes]:
@@ -113,7 +115,8 @@ def read_journal(data: bytes) -> Journal:
         else:
             raise MalformedParticle("a conversation's record is out of its place")
         at = frame
-    return Journal(replay, tuple(turns), at.end, at.check)
+    is_damaged = _is_more_than_torn(data[at.end :])
+    return Journal(replay, tuple(turns), at.end, at.check, is_damaged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,15 @@ def _frames(data: bytes, check: bytes) -> Iterator[_Frame]:
             return
         yield _Frame(kind, body, check, end)
         at = end
+
+
+def _is_more_than_torn(rest: bytes) -> bool:
+    """Whether these bytes behind the last whole record are no beginning of one, nor zeros."""
+    rest = rest.rstrip(b"\0")
+    if len(rest) < _FRAME_BYTES:
+        return False
+    length, _, _ = _FRAME.unpack_from(rest)
+    return bool(length > MAX_RECORD_BYTES or len(rest) >= _FRAME_BYTES + length)
 
 
 def _check(*parts: bytes) -> bytes:

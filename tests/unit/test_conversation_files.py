@@ -36,7 +36,7 @@ def opened(directory: Path) -> Opened:
 
 
 def test_a_directory_of_before_there_were_any(tmp_path: Path) -> None:
-    assert opened(tmp_path / "new") == Opened({}, {}, 0, 0)
+    assert opened(tmp_path / "new") == Opened({}, {}, frozenset(), 0, 0)
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
@@ -68,7 +68,8 @@ def test_a_torn_tail_is_cut_off_and_said(
 
 def test_zeros_behind_the_end_are_cut_off(directory: Path) -> None:
     (directory / "talk.conv").write_bytes(DATA + bytes(5000))
-    assert opened(directory).num_cut == 1
+    found = opened(directory)
+    assert (found.num_cut, found.num_bad) == (1, 0)
     assert (directory / "talk.conv").read_bytes() == DATA
 
 
@@ -93,6 +94,70 @@ def test_a_file_of_another_conversation_is_set_aside(directory: Path) -> None:
     found = opened(directory)
     assert (found.live, found.num_bad) == ({}, 1)
     assert (directory / "other.bad").read_bytes() == DATA
+
+
+@pytest.mark.parametrize("at", [len(SHORT) - 1, len(SHORT) + 3, len(SHORT) + 6, len(DATA) - 1])
+def test_damage_that_no_crash_makes_is_kept_as_it_is(
+    directory: Path, caplog: pytest.LogCaptureFixture, at: int
+) -> None:
+    """In a body, with a whole turn behind it; in a frame; in the body of the last turn."""
+    damaged = DATA[:at] + bytes([DATA[at] ^ 0xFF]) + DATA[at + 1 :]
+    (directory / "talk.conv").write_bytes(damaged)
+    with caplog.at_level(logging.WARNING):
+        found = opened(directory)
+    assert (found.num_cut, found.num_bad, found.aside) == (1, 1, {"talk"})
+    assert (directory / "talk.bad").read_bytes() == damaged
+    assert (directory / "talk.bad").stat().st_mode & 0o777 == 0o600
+    assert (directory / "talk.conv").read_bytes() == DATA[: found.live["talk"].size_bytes]
+    assert found.live["talk"].head.num_turns == (1 if at < len(SHORT) else 2)
+    assert "talk.bad" in caplog.text
+    again = opened(directory)
+    assert (again.num_cut, again.num_bad, again.aside) == (0, 0, {"talk"})
+
+
+def test_one_that_is_being_forgotten_is_not_copied(directory: Path) -> None:
+    (directory / "talk.conv").rename(directory / "talk.forget")
+    (directory / "talk.forget").write_bytes(DATA[: len(SHORT) - 1] + b"x" + DATA[len(SHORT) :])
+    found = opened(directory)
+    assert (list(found.marked), found.num_cut, found.num_bad) == (["talk"], 1, 0)
+    assert list(bytes_of(directory)) == ["talk.forget"]
+
+
+def test_a_copy_that_cannot_be_made_costs_nothing(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (directory / "talk.conv").write_bytes(DATA[: len(SHORT) - 1] + b"x" + DATA[len(SHORT) :])
+    before = bytes_of(directory)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("daemon.conversation_files.shutil.copyfileobj", full)
+    with pytest.raises(StoreFull):
+        opened(directory)
+    assert bytes_of(directory) == before
+
+
+def test_what_is_set_aside_is_numbered_and_goes_with_its_name(directory: Path) -> None:
+    for number in range(3):
+        (directory / "fork.1.conv").write_bytes(bytes([number]) * 100)
+        assert opened(directory).num_bad == 1
+    (directory / "fork.bad").write_bytes(b"another's")
+    (directory / "fork.1.badly").write_bytes(b"no name of ours")
+    (directory / "fork.1.bad9").symlink_to(directory / "fork.bad")
+    files = ConversationFiles(directory)
+    assert files.open().aside == {"fork.1", "fork"}
+    held = [os.open(directory / f"fork.1.bad{n}", os.O_RDONLY) for n in ("", "2", "3")]
+    assert [os.pread(fd, 2, 0) for fd in held] == [b"\0\0", b"\1\1", b"\2\2"]
+    files.create("fork.1", FILES["fork"])
+    files.mark("fork.1")
+    files.erase("fork.1")
+    assert [os.pread(fd, 101, 0) for fd in held] == [bytes(100)] * 3
+    for fd in held:
+        os.close(fd)
+    left = {"talk.conv", "fork.bad", "fork.1.badly", "fork.1.bad9"}
+    assert set(os.listdir(directory)) == left
+    assert (directory / "fork.bad").read_bytes() == b"another's"
 
 
 def test_a_newer_one_is_refused_by_its_path(directory: Path) -> None:

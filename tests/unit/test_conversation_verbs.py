@@ -161,6 +161,18 @@ def test_forget_takes_all_names_or_none(
     assert say(capfd, "forget").hint == "hint: gliad conversations lists their names"
 
 
+def test_forget_takes_what_was_set_aside(
+    gliad: FakeGliad, world: World, story: Kept, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.conversations.aside.add("torn")
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    said = say(capfd, "forget", "torn", "story")
+    assert said.err.startswith("story: 3 messages")
+    assert "\ntorn: torn could not be read and was set aside\nforget for" in said.err
+    assert say(capfd, "forget", "torn", "--yes").out.startswith("torn: 0 B in 0 windows")
+    assert not world.conversations.aside
+
+
 def test_forget_says_that_a_first_answer_is_running(
     gliad: FakeGliad, world: World, story: Kept, capfd: Any
 ) -> None:

@@ -226,6 +226,39 @@ def test_a_marked_one_can_be_forgotten_by_name(tmp_path: Path) -> None:
     run_with(tmp_path, body)
 
 
+def test_what_was_set_aside_is_forgotten_by_its_name(tmp_path: Path) -> None:
+    """Alone, and with a conversation that has the name since; its windows are nobody's then."""
+    directory = tmp_path / "conversations"
+
+    async def before(rig: Rig) -> None:
+        for name in ("alone", "again"):
+            await rig.say(make_chain(3), name)
+
+    async def after(rig: Rig) -> None:
+        assert rig.conversations.names() == []
+        with pytest.raises(StoreBroken, match="set aside") as caught:
+            await rig.conversations.read("alone")
+        assert "gliad forget alone" in (caught.value.hint or "")
+        with rig.conversations.hold("alone"), pytest.raises(ConversationBusy):
+            await rig.forgetting.forget("alone", silent)
+        outcome = await rig.forgetting.forget("alone", silent)
+        assert (outcome.num_conversations, outcome.num_windows) == (1, 0)
+        with pytest.raises(UnknownConversation):
+            await rig.forgetting.forget("alone", silent)
+        chain = make_chain(3, seed=1)
+        await rig.say(chain, "again")
+        assert sorted(path.name for path in directory.iterdir()) == ["again.bad", "again.conv"]
+        assert (await rig.forgetting.forget("again", silent)).num_windows == 3
+        assert list(directory.iterdir()) == []
+        assert rig.stored(make_chain(3)) == 3
+        assert (await rig.forgetting.collect(silent, unreferenced=True)).num_windows == 3
+
+    run_with(tmp_path, before)
+    for path in directory.iterdir():
+        path.write_bytes(bytes(path.stat().st_size))
+    run_with(tmp_path, after)
+
+
 def test_a_start_that_finds_a_marked_one_sweeps_what_is_behind_holes(tmp_path: Path) -> None:
     torn = make_chain(3, seed=1)
 
