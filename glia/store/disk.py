@@ -6,6 +6,7 @@ for what holds after a crash at any moment.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Collection, Iterator, Sequence
@@ -13,7 +14,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
-from glia.errors import GliaError, HashMismatch, NotFound, StoreBroken
+from glia.errors import GliaError, HashMismatch, NotFound, StoreBroken, StoreFull
 from glia.graph.ids import BlockId, PrefixKey, WindowId, short
 from glia.graph.window import WindowRecord
 from glia.store.base import CheckReport, Forgotten, Progress, SealedWindow, StoreStats
@@ -30,6 +31,7 @@ from glia.store.tail import Tail
 from glia.store.writer import Writer
 
 DEFAULT_SEGMENT_BYTES = 128 * 1024 * 1024
+_log = logging.getLogger("glia.store")
 
 
 class DiskStore:
@@ -66,11 +68,11 @@ class DiskStore:
                 undo.callback(self._catalog.index.close)
                 self._mender = Mender(self._catalog)
                 self._tail = Tail(self._catalog, start, cap_bytes, segment_bytes)
-                self._remover = Remover(self._catalog, self._tail, cap_bytes)
+                self._remover = Remover(self._catalog, self._tail, cap_bytes, missing)
                 self._writer = Writer(
                     self._catalog, self._mender, self._tail, self._remover, cap_bytes
                 )
-                self._finish(missing)
+                self._finish()
                 for directory in (path, path.parent):  # what was made here outlives a power cut
                     sync_directory(directory)
                 undo.pop_all()
@@ -86,6 +88,7 @@ class DiskStore:
         self._open()
         if windows:
             self._queue.submit(windows)
+            self._finish_scrub()
 
     def find(self, key: PrefixKey) -> list[WindowId]:
         """See BlockStore."""
@@ -209,12 +212,26 @@ class DiskStore:
         # Shared blocks that were written again may take more than what went.
         return Forgotten(num_windows, max(0, num_bytes))
 
-    def _finish(self, missing: set[int]) -> None:
-        """What a former process could not end."""
-        if missing:
-            self._writer.changed(partial(self._remover.lose, missing))
+    def _finish(self) -> None:
+        """What a former process could not end; what the disk refuses now, the next puts do."""
+        try:
+            self._writer.changed(self._remover.lose)
+        except (StoreBroken, StoreFull) as error:
+            _log.warning("segments are missing; windows that were there stay named: %s", error)
+        self._finish_scrub()
         if self._catalog.state.unscrubbed:
-            self._writer.mended(partial(self._mender.scrub, _nobody))
+            _log.warning("names of what was forgotten are in the index's files until it has room")
+
+    def _finish_scrub(self) -> None:
+        """Write the index's files anew where forgetting had to leave that."""
+        if not self._catalog.state.unscrubbed or not self._forgetting.acquire(blocking=False):
+            return  # or somebody is just forgetting
+        try:
+            self._writer.mended(self._mender.scrub_left)
+        except (StoreBroken, StoreFull) as error:
+            _log.warning("the index's files could not be written anew: %s", error)
+        finally:
+            self._forgetting.release()
 
     def _count(self, num_hits: int, num_misses: int) -> None:
         with self._counting:

@@ -32,8 +32,12 @@ class Remover:
         spared: windows that are never evicted; None: all.
     """
 
-    def __init__(self, catalog: Catalog, tail: Tail, cap_bytes: int) -> None:
+    def __init__(
+        self, catalog: Catalog, tail: Tail, cap_bytes: int, missing: Collection[int] = ()
+    ) -> None:
+        """Args: missing: segments without a file, of which rows may speak: `lose` them."""
         self._catalog = catalog
+        self._missing = set(missing)
         self._tail = tail
         self._cap = cap_bytes
         self.spared: frozenset[WindowId] | None = frozenset()
@@ -74,22 +78,27 @@ class Remover:
         self._catalog.segments.sync_directory()
         return Forgotten(removal.num_windows, freed)
 
-    def lose(self, numbers: Collection[int]) -> None:
-        """Segments whose files are gone: nothing may name them any more.
+    def lose(self, numbers: Collection[int] = ()) -> None:
+        """Segments whose files are gone: nothing may name them any more; nor those that could
+        not be lost when that was to be done.
 
         Raises: StoreBroken, StoreFull, IndexDamaged.
         """
+        self._missing.update(numbers)
+        if not self._missing:
+            return
         lost = (
             WindowId(name_at_end(key))
             for key, value in self._catalog.index.each(WINDOW)
             if (row := decode_window(value)) is not None
-            and any(group.segment in numbers for group in row.groups)
+            and any(group.segment in self._missing for group in row.groups)
         )
         while names := list(islice(lost, MAX_AT_ONCE)):
             self._carry_out(self._take(names, frozenset(names)))
         draft = self._catalog.draft()
-        draft.usages |= dict.fromkeys(numbers)
+        draft.usages |= dict.fromkeys(self._missing)
         self._catalog.apply(draft)
+        self._missing.clear()
 
     def _take(self, window_ids: Iterable[WindowId], going: Set[WindowId] = frozenset()) -> Removal:
         removal = Removal(self._catalog, self._tail.end, self._tail.segment_bytes, going)

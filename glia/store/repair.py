@@ -20,6 +20,7 @@ from glia.store.scan import group_at
 from glia.store.schema import decode_state
 
 _REBUILD_PAUSE_S = 2.0  # after one that failed: questions are misses meanwhile, not rebuilds
+_SCRUB_PAUSE_S = 60.0  # between two that nobody asked for
 _ROWS_PER_BATCH = 4096
 
 
@@ -29,6 +30,7 @@ class Mender:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._no_rebuild_before = 0.0
+        self._no_scrub_before = 0.0
 
     def accept_writes(self) -> None:
         """After a refused write: open the index again, once there is room for it.
@@ -38,8 +40,7 @@ class Mender:
         catalog = self._catalog
         if not catalog.writes_refused:
             return
-        room = os.statvfs(catalog.path)
-        if room.f_bavail * room.f_frsize < 2 * WRITE_BUFFER_BYTES:
+        if self._room_bytes() < 2 * WRITE_BUFFER_BYTES:
             raise StoreFull("the disk is full", hint="free disk space; the store goes on by itself")
         catalog.index.reopen()
         value = catalog.index.get(STATE)
@@ -100,6 +101,18 @@ class Mender:
                 raise StoreBroken(f"the index cannot be built again: {error}") from error
             self._no_rebuild_before = 0.0
 
+    def scrub_left(self) -> None:
+        """Scrub, where forgetting had to leave that, and there is room for it now.
+
+        Raises: as scrub, OSError.
+        """
+        state = self._catalog.state
+        if not state.unscrubbed or time.monotonic() < self._no_scrub_before:
+            return
+        if self._room_bytes() >= state.index_bytes + 2 * WRITE_BUFFER_BYTES:
+            self._no_scrub_before = time.monotonic() + _SCRUB_PAUSE_S
+            self.scrub(lambda done, total: None)
+
     def scrub(self, progress: Progress) -> None:
         """Write the index's files anew, so that they have nothing of rows that were removed.
 
@@ -127,6 +140,10 @@ class Mender:
             self._catalog.index.changed = None
             copy.close()
             shutil.rmtree(path, ignore_errors=True)
+
+    def _room_bytes(self) -> int:
+        room = os.statvfs(self._catalog.path)
+        return room.f_bavail * room.f_frsize
 
     def _copy_rows(self, copy: Index, progress: Progress) -> None:
         state = self._catalog.state

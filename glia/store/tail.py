@@ -55,13 +55,13 @@ class Tail:
         if number in gone:
             self._appender.leave(max(self._catalog.state.next_segment, number + 1))
 
-    def leave_lost(self) -> int | None:
+    def leave_lost(self) -> set[int]:
         """The segment being written, where somebody removed its file: left, then."""
         if not self._appender.is_lost:
-            return None
-        number = self.end.segment
-        self.leave({number})
-        return number
+            return set()
+        lost = {self.end.segment}
+        self.leave(lost)
+        return lost
 
     def close(self) -> Cursor:
         """Release the segment; where it ended."""

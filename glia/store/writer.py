@@ -90,9 +90,7 @@ class Writer:
     # --------------------------------------------------------------------------
 
     def _store(self, windows: Sequence[SealedWindow]) -> None:
-        lost = self._tail.leave_lost()
-        if lost is not None:
-            self._remover.lose({lost})
+        self._remover.lose(self._tail.leave_lost())
         plan = self._plan(windows)
         while not self._fits(plan):
             self._make_room(windows, plan)

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,8 @@ from glia.errors import NotFound, StoreBroken, StoreFull
 from glia.graph.profile import Profile
 from glia.store.base import Buffer, SealedWindow
 from glia.store.disk import DiskStore
+from glia.store.remover import Remover
+from glia.store.repair import Mender
 from tests.builders import TINY, WIDE, make_chain
 from tests.store_parts import (
     MIB,
@@ -215,7 +217,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        subprocess.run([umount, str(path)], check=True)
+        subprocess.run([umount, "-l", str(path)], check=True)  # also where a test failed
 
 
 def _retried(step: Callable[[], object], within_s: float) -> None:
@@ -288,6 +290,85 @@ def test_a_disk_too_full_to_forget_says_so_and_forgets_later(small_disk: Path) -
     assert hits(small_disk, sentinels(chains[0])) == []
     for windows in chains[1:]:
         assert_holds(store, windows[:2])
+    store.close()
+
+
+@pytest.mark.spec(30, 31)
+@pytest.mark.fault("F5")
+@pytest.mark.parametrize("is_restarted", [True, False])
+def test_a_forgetting_that_a_full_disk_cut_in_two_is_finished_later(
+    small_disk: Path, is_restarted: bool
+) -> None:
+    """The store opens all the same, and is read from."""
+    path = small_disk / "store"
+    store = DiskStore(path, 4096 * MIB)
+    chains = [sealed(make_chain(20, seed=seed)) for seed in range(60)]
+    for windows in chains:
+        store.put(windows)
+    store.close()
+    store = DiskStore(path, 4096 * MIB)  # rows are in tables now, not in a log to be replayed
+    room = os.statvfs(small_disk)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(room.f_bavail * room.f_frsize - 250 * 1024))
+    with pytest.raises(StoreFull):
+        store.forget(names(chains[0]))
+    killed(store)
+    store = DiskStore(path, 4096 * MIB)
+    assert load(store, chains[0]) == [None] * 20
+    assert_holds(store, chains[1])
+    with suppress(StoreFull):
+        store.put(chains[1])  # a put with no room for it is not at the cost of what there is
+    assert hits(path, sentinels(chains[0]))
+    ballast.unlink()
+    if is_restarted:
+        killed(store)
+        store = DiskStore(path, 4096 * MIB)
+    else:
+        store.put(chains[1])
+    assert hits(path, sentinels(chains[0])) == []
+    assert not store._catalog.state.unscrubbed
+    assert set(store.windows()) == {name for part in chains[1:] for name in names(part)}
+    store.close()
+
+
+@pytest.mark.spec(30, 31)
+def test_what_a_start_cannot_finish_is_finished_by_a_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Segments are missing, and the index's files have to be written anew: both are refused."""
+    path = tmp_path / "store"
+    windows, later = sealed(make_chain(6)), sealed(make_chain(2, seed=1))
+    store = DiskStore(path, CAP, segment_bytes=8 * 1024)
+    for window in windows:
+        store.put([window])
+
+    def refuse(*args: object) -> None:
+        raise StoreFull("the disk is full", hint="make room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Mender, "scrub", refuse)
+        with pytest.raises(StoreFull):
+            store.forget(names(windows[:1]))
+    killed(store)
+    lost = segment_files(path)[-1]
+    lost.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(Mender, "scrub", refuse)
+        patch.setattr(Remover, "_carry_out", refuse)
+        store = DiskStore(path, CAP, segment_bytes=8 * 1024)
+        assert len(caplog.messages) == 3
+        assert_holds(store, windows[1:-1])
+        assert load(store, windows[-1:]) == [None]
+    assert store._catalog.state.unscrubbed
+    store.put(later)
+    assert set(store.windows()) == names([*windows[1:-1], *later])
+    assert store._catalog.state.unscrubbed  # not at every put
+    monkeypatch.setattr(store._mender, "_no_scrub_before", 0.0)
+    store.put(later)
+    assert not store._catalog.state.unscrubbed
+    assert hits(path, sentinels(windows[:1], windows[1:])) == []
+    store.put(windows)
+    assert_holds(store, [*windows, *later])
     store.close()
 
 
