@@ -10,8 +10,15 @@ from glia.errors import BadRequest
 
 
 def absolute(text: str) -> Path:
-    """A path, whatever the working directory is later."""
+    """A path, whatever the working directory is later; an empty one names none."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty")
     return Path(text).expanduser().absolute()
+
+
+def add_config(verb: argparse.ArgumentParser) -> None:
+    """Declare --config."""
+    verb.add_argument("--config", type=absolute, metavar="F", help="instead of DIR/glia.toml")
 
 
 def nameable(path: Path) -> Path:

@@ -11,7 +11,7 @@ from daemon import show
 from daemon.commands import addressed
 from daemon.config import load_config
 from daemon.settings import as_text, origins
-from daemon.verbs.arguments import absolute
+from daemon.verbs.arguments import add_config
 from glia.client import Client
 from glia.errors import NotRunning
 from glia.local.messages import StatusReply
@@ -26,7 +26,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         description="What a gliad that starts now would use. Where one is running, it says "
         "with which other values it was started.",
     )
-    config.add_argument("--config", type=absolute, metavar="F", help="instead of DIR/glia.toml")
+    add_config(config)
     config.add_argument("--json", action="store_true")
     config.set_defaults(verb=_config)
 

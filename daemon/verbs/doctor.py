@@ -14,7 +14,7 @@ from daemon.config import Config, load_config
 from daemon.doctor import clock, conversations, disk, memory, models, places, software
 from daemon.doctor.finding import Finding, Look, Subject, examine
 from daemon.paths import Paths, default_models_dir
-from daemon.verbs.arguments import absolute
+from daemon.verbs.arguments import add_config
 from glia.client import Client
 from glia.errors import ConfigError, GliaError, NotRunning
 from glia.local.messages import StatusReply
@@ -40,7 +40,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         "conversations; changes nothing. A gliad may run meanwhile. "
         "Exit code 1 where something is bad.",
     )
-    doctor.add_argument("--config", type=absolute, metavar="F", help="instead of DIR/glia.toml")
+    add_config(doctor)
     doctor.add_argument("--json", action="store_true")
     doctor.set_defaults(verb=_doctor)
 

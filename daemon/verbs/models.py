@@ -28,7 +28,9 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         "add", help="give a model a name; it is loaded once to see that it works"
     )
     add.add_argument("name", metavar="NAME")
-    add.add_argument("path", metavar="PATH", help="a model directory, a .gguf or a .model file")
+    add.add_argument(
+        "path", type=absolute, metavar="PATH", help="a model directory, a .gguf or a .model file"
+    )
     add.add_argument("--dtype", choices=DTYPES, help="what it computes in (default bfloat16)")
     add.add_argument("--block-size", type=int, metavar="N", help="tokens per window (default 16)")
     add.add_argument(
@@ -38,8 +40,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
     add.add_argument("--replace", action="store_true", help="take the name from another model")
     # `gliad models add NAME PATH --data-dir DIR` must not lose what `models` parsed.
-    for option in ("--json",):
-        add.add_argument(option, action="store_true", default=argparse.SUPPRESS)
+    add.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
     add.add_argument("--data-dir", type=absolute, metavar="DIR", default=argparse.SUPPRESS)
     add.set_defaults(verb=_add)
 
@@ -52,7 +53,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _add(args: argparse.Namespace) -> int:
-    manifest = _manifest(nameable(absolute(args.path)))
+    manifest = _manifest(nameable(args.path))
     changes: dict[str, Any] = {}
     if args.dtype:
         changes["dtype"] = args.dtype

@@ -13,7 +13,7 @@ from typing import Any
 
 from daemon import launch, show
 from daemon.config import load_config
-from daemon.verbs.arguments import absolute, seconds
+from daemon.verbs.arguments import add_config, seconds
 from glia.client import Client
 from glia.errors import EngineFailed, NotRunning
 from glia.local.address import socket_path
@@ -27,7 +27,7 @@ _STATUS_FIELDS = tuple(name for name in StatusReply.__struct_fields__ if name !=
 def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     """Declare this module's verbs."""
     start = verbs.add_parser("start", parents=[common], help="start gliad in the background")
-    start.add_argument("--config", type=absolute, metavar="F", help="instead of DIR/glia.toml")
+    add_config(start)
     start.add_argument(
         "--wait-models", action="store_true", help="return when [engine] preload is loaded"
     )

@@ -15,6 +15,7 @@ from glia.local.values import RunValue
 _TIERS = ("l0", "l1", "l2", "peers")
 _ENDED = ("stop", "length")
 _REFRESH_S = 1.0
+_MAX_NAME = 64  # of those that can be
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -62,13 +63,13 @@ def _show(runs: Sequence[RunValue], *, as_json: bool) -> None:
         show.line("\n" + sums_line(runs))
     for run in runs:
         if run.error:
-            show.line(f"{run.conversation or run.model}: {run.error}")
+            show.line(f"{_name(run.conversation or run.model)}: {run.error}")
 
 
 def _row(run: RunValue, tiers: Sequence[str], now_s: float) -> tuple[str, ...]:
     return (
-        run.model,
-        run.conversation or "not kept",
+        _name(run.model),
+        _name(run.conversation) or "not kept",
         run.state,
         f"{show.span(now_s - run.started_s)} ago",
         f"{run.prompt_tokens:,}",
@@ -78,6 +79,12 @@ def _row(run: RunValue, tiers: Sequence[str], now_s: float) -> tuple[str, ...]:
         "not yet" if run.ttft_ms is None else f"{run.ttft_ms / 1000:.2f} s",
         "unknown" if run.tokens_per_s is None else f"{run.tokens_per_s:,.0f}",
     )
+
+
+def _name(asked: str) -> str:
+    """A model's or conversation's name. One that was refused can be whatever a client sent."""
+    shown = repr(asked)[1:-1]
+    return shown if len(shown) <= _MAX_NAME else shown[: _MAX_NAME - 1] + "…"
 
 
 def sums_line(runs: Sequence[RunValue]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from daemon import show
 from daemon.config import load_config
-from daemon.verbs.arguments import absolute
+from daemon.verbs.arguments import add_config
 
 # What user units can have without privileges. Not MemoryDenyWriteExecute: torch compiles kernels.
 _UNIT = """[Unit]
@@ -56,7 +56,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         help="print a systemd user unit",
         description="The unit goes to stdout, how to install it to stderr.",
     )
-    unit.add_argument("--config", type=absolute, metavar="F", help="instead of DIR/glia.toml")
+    add_config(unit)
     unit.set_defaults(verb=_unit)
 
 

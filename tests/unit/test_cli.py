@@ -75,6 +75,24 @@ def test_a_mistake_in_a_file_names_the_page_of_its_keys(
     assert (ROOT / page).is_file()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "status --data-dir {}",
+        "start --config {}",
+        "models add name {}",
+        "models add --data-dir {} a b",
+    ],
+)
+def test_an_empty_path_names_nothing(words: str, capfd: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([word.format("") for word in words.split()])
+    assert ended.value.code == 2
+    said = capfd.readouterr().err
+    assert "the path is empty" in said
+    assert said.endswith(" --help\n")
+
+
 # -- no gliad --------------------------------------------------------------------------------
 
 

@@ -57,6 +57,23 @@ def test_ps_shows_what_was_spared(gliad: FakeGliad, runs: list[RunValue], capfd:
     assert lines[-1] == "story: it broke"
 
 
+def test_names_that_were_refused_are_cut(
+    gliad: FakeGliad, runs: list[RunValue], capfd: Any
+) -> None:
+    runs[:] = [
+        structs.replace(runs[1], conversation="c" * 64, error=None),
+        structs.replace(runs[1], model="m" * 256, conversation="n\x1b[2J\n" * 30),
+    ]
+    said = say(capfd, "ps").out
+    assert "\x1b" not in said
+    good, cut = (line.split() for line in said.splitlines()[1:3])
+    assert good[:2] == ["tiny", "c" * 64]
+    assert cut[0] == "m" * 63 + "…"
+    assert (len(cut[1]), cut[1][:8]) == (64, r"n\x1b[2J")
+    assert said.splitlines()[-1].endswith("…: it broke")
+    assert len(say(capfd, "ps", "--json").json[1]["model"]) == 256
+
+
 def test_ps_json(gliad: FakeGliad, runs: list[RunValue], capfd: Any) -> None:
     found = say(capfd, "ps", "--json").json
     assert [run["number"] for run in found] == [4, 3, 2, 1]
