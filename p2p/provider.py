@@ -3,8 +3,8 @@
 All of it comes from one `Offer`, so only what is published can be seen; what is refused
 and what was never there take one path and give one answer.
 
-A request is read when its peer's turn has come: a peer has one under way, however many it
-sends; the rest stays with its transport.
+A request is read when its peer's turn has come: of questions, and of requests for particles,
+a peer has one each under way, however many it sends; the rest stays with its transport.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Provider:
         self._limits = limits or ServingLimits()
         self._budget = SendingBudget(self._limits.total_bytes, self._limits.peer_bytes)
         self._read = read
-        self._turns = Turns()
+        self._questions, self._wants = Turns(), Turns()
 
     def serve_on(self, host: Host) -> None:
         """Answer on this host from now on."""
@@ -112,21 +112,21 @@ class Provider:
 
     async def find(self, stream: Stream) -> None:
         """/glia/find/1. Raises: PeerLost, RemoteProtocolError; the host resets the stream."""
-        await self._answer_all(stream, self._answer_find)
+        await self._answer_all(stream, self._questions, self._answer_find)
 
     async def blocks(self, stream: Stream) -> None:
         """/glia/blocks/1, over any stream that proves its peer. Raises: as `find`."""
-        await self._answer_all(stream, self._answer_blocks)
+        await self._answer_all(stream, self._wants, self._answer_blocks)
 
     async def particle(self, stream: Stream) -> None:
         """/glia/particle/1. Raises: as `find`."""
-        await self._answer_all(stream, self._answer_particle)
+        await self._answer_all(stream, self._wants, self._answer_particle)
 
-    async def _answer_all(self, stream: Stream, answer: _Answer) -> None:
+    async def _answer_all(self, stream: Stream, turns: Turns, answer: _Answer) -> None:
         reader = Reader(stream)
         try:
             while (length := await reader.length(self._limits.idle_s)) is not None:
-                async with self._turns.of(stream.peer):
+                async with turns.of(stream.peer):
                     await answer(stream, await reader.content(length))
         except RemoteProtocolError:
             self._tell(stream.peer, Served(is_bad=True))

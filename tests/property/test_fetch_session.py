@@ -219,3 +219,12 @@ def test_time_in_which_this_node_did_not_run_is_not_the_peers() -> None:
     for tick in range(14, 30):
         closes += session.step(60.0 + tick * TICK_S)
     assert any(isinstance(each, Close) for each in closes)
+
+
+def test_a_peer_that_sends_when_it_owes_nothing_is_dropped() -> None:
+    world = make_world(random.Random(0), [HONEST])
+    world.session.step(0.0)
+    world.session.opened(PeerId("0"), 0.0)
+    world.session.heard(PeerId("0"), 1, 0.0)
+    closes = [each for each in world.session.step(0.0) if isinstance(each, Close)]
+    assert [each.verdict for each in closes] == [Verdict.LIED]

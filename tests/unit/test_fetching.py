@@ -213,6 +213,43 @@ def test_peers_together_are_faster_than_the_fastest_alone() -> None:
 LARGE = make_chain(100, profile=make_profile(num_layers=4, kv_heads=8, head_dim=64))
 
 
+@pytest.mark.parametrize("has_second", [False, True])
+def test_a_block_that_a_peer_lacks_is_asked_of_another_and_never_again_of_it(
+    has_second: bool,
+) -> None:
+    async def main(net: Internet) -> None:
+        getter, lacking, second = net.host("getter"), net.host("lacking"), net.host("second")
+        offer = ChainOffer(CHAIN)
+        offer.gone = {CHAIN.records[5].blocks[2]}
+        serve(lacking, offer)
+        serve(second, ChainOffer(CHAIN))
+        await meet(getter, lacking, second)
+        run = Run(getter, [lacking, second] if has_second else [lacking])
+        async with trio.open_nursery() as nursery:
+            await run.fetch(nursery).run()
+        assert len(run.taken.windows) == (NUM if has_second else 5)
+        assert offer.num_reads <= 4 * NUM
+        assert {close.verdict for close in run.closes} == {Verdict.DONE}
+
+    in_world(main)
+
+
+def test_a_peer_that_has_nothing_is_not_asked_for_all() -> None:
+    async def main(net: Internet) -> None:
+        getter, empty, honest = net.host("getter"), net.host("empty"), net.host("honest")
+        net.link("getter", "honest", bytes_per_s=1e6)
+        offer = ChainOffer()
+        serve(empty, offer)
+        serve(honest, ChainOffer(LARGE))
+        await meet(getter, empty, honest)
+        got = await fetch(getter, LARGE, [empty, honest])
+        assert got.is_whole
+        assert got.verdict(empty) is Verdict.LACKING
+        assert offer.num_reads <= 300
+
+    in_world(main)
+
+
 def test_a_crash_of_a_peers_task_ends_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     async def main(net: Internet) -> None:
         getter, one, two = net.host("getter"), net.host("one"), net.host("two")

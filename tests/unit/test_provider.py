@@ -12,7 +12,7 @@ from glia.graph.ids import WindowId
 from p2p.answers import PartReader, best_candidates, found_chains, links_that_fit
 from p2p.asking import Asking
 from p2p.frames import LENGTH, MAX_FRAME_BYTES, Reader, encode_frame
-from p2p.host import Host, PeerId
+from p2p.host import Host, PeerId, Stream
 from p2p.messages import (
     BLOCKS,
     FIND,
@@ -246,3 +246,30 @@ def test_a_stream_on_which_nothing_is_asked_is_let_go() -> None:
         assert host.counters["handlers_failed"] == 2
 
     in_world(main)
+
+
+def test_a_question_does_not_wait_behind_its_peers_blocks() -> None:
+    async def main(net: Internet) -> None:
+        getter, host = net.host("getter"), net.host("host")
+        chain = make_chain(64, profile=make_profile(kv_heads=8, head_dim=128))
+        serve(host, ChainOffer(chain))
+        await meet(getter, host)
+        net.link("getter", "host", bytes_per_s=1e6)
+        stream = await getter.open(host.peer_id, BLOCKS)
+        ids = tuple(block_id for block_id, _ in chain.blocks())
+        await stream.send_all(encode_frame(encode(GetBlocks(ids))))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read_all, stream)
+            began_s = trio.current_time()
+            asking = Asking(await getter.open(host.peer_id, FIND))
+            keys = list(enumerate(chain.keys, 1))
+            assert await asking.find(question_of(chain), keys, want_records=False)
+            assert trio.current_time() - began_s < 1.0
+            nursery.cancel_scope.cancel()
+
+    in_world(main)
+
+
+async def read_all(stream: Stream) -> None:
+    while await stream.receive_some(65536):
+        pass
