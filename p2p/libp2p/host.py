@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import trio
-from libp2p.io.exceptions import IOException
+from libp2p.custom_types import TProtocol
+from libp2p.exceptions import BaseLibp2pError
 from libp2p.network.connection.swarm_connection import SwarmConn
-from libp2p.network.exceptions import SwarmException
-from libp2p.network.stream.exceptions import StreamError
 from libp2p.peer.id import ID
 from libp2p.rcmgr import Direction as LibraryDirection
 
@@ -22,7 +21,7 @@ from p2p.libp2p.stream import LibP2PStream
 from p2p.libp2p.streams import on_port
 from p2p.libp2p.swarm import GuardedSwarm
 
-_ERRORS = (SwarmException, StreamError, IOException, RemoteProtocolError, OSError)
+_ERRORS = (BaseLibp2pError, RemoteProtocolError, OSError, trio.TooSlowError)
 
 OnChange = Callable[[PeerId, bool], None]
 
@@ -62,7 +61,7 @@ class LibP2PHost:
         return own_addresses(self._basic)
 
     def connections(self) -> Sequence[Connection]:
-        return [self._listed(peer) for peer in self._swarm.connections if self._live(peer)]
+        return [self._listed(peer) for peer in self._swarm.connections if self._swarm.live(peer)]
 
     def _listed(self, peer: ID) -> Connection:
         name, first = peer_text(peer), self._swarm.connections[peer][0]
@@ -78,9 +77,6 @@ class LibP2PHost:
             agent=self._basic.identities.agent(name),
             rtt_s=seen.rtt_s,
         )
-
-    def _live(self, peer: ID) -> bool:
-        return any(not each.is_closed for each in self._swarm.get_connections(peer))
 
     def serve(self, protocol: str, handler: Handler, *, timeout_s: float | None = None) -> None:
         limit_s = self._limits.handler_timeout_s if timeout_s is None else timeout_s
@@ -105,7 +101,7 @@ class LibP2PHost:
         lock = self._dialling.setdefault(peer, trio.Lock())
         try:
             async with lock:
-                if not self._live(found):
+                if not self._swarm.live(found):
                     await self._dial(found, addresses)
         finally:
             if not lock.statistics().tasks_waiting:
@@ -127,8 +123,18 @@ class LibP2PHost:
     async def open(self, peer: PeerId, protocol: str) -> Stream:
         found = await self._reached(peer)
         try:
-            return LibP2PStream(await self._basic.new_stream(found, [protocol]))  # type: ignore[list-item]
-        except (*_ERRORS, trio.TooSlowError) as error:
+            return await self._open(found, protocol)
+        except PeerUnreachable:
+            if self._swarm.live(found):
+                raise
+        await self._reached(peer)  # the connection there was had just ended
+        return await self._open(found, protocol)
+
+    async def _open(self, peer: ID, protocol: str) -> Stream:
+        """Raises: PeerUnreachable, PeerRefused."""
+        try:
+            return LibP2PStream(await self._basic.new_stream(peer, [TProtocol(protocol)]))
+        except _ERRORS as error:
             raise PeerUnreachable(f"peer {peer} opens no stream: {error}") from error
 
     async def _reached(self, peer: PeerId) -> ID:
@@ -147,7 +153,7 @@ class LibP2PHost:
         found = await self._reached(peer)
         try:
             rtt_s = await self._basic.ping(found)
-        except (*_ERRORS, trio.TooSlowError) as error:
+        except _ERRORS as error:
             raise PeerUnreachable(f"peer {peer} answers no ping: {error}") from error
         if peer in self._seen:
             self._seen[peer] = replace(self._seen[peer], rtt_s=rtt_s)

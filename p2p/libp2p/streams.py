@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 from libp2p.abc import INetStream
-from libp2p.io.exceptions import IOException
-from libp2p.network.stream.exceptions import StreamError
+from libp2p.exceptions import BaseLibp2pError
 from libp2p.peer.id import ID
 
 from glia.errors import NetworkError, PeerLost, RemoteProtocolError
@@ -18,7 +17,7 @@ from p2p.libp2p.stream import LibP2PStream
 
 _LINGER_S = 2.0  # for the peer to finish, once we have
 _LINGER_BYTES = 65_536
-LIBRARY_ERRORS = (StreamError, IOException)  # a peer that is gone, or sends too much
+LIBRARY_ERRORS = (BaseLibp2pError, trio.TooSlowError)  # a peer that is gone, or sends too much
 _log = logging.getLogger("gliad.p2p.libp2p")
 
 

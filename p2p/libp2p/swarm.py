@@ -101,7 +101,7 @@ class GuardedSwarm(Swarm):
     async def new_stream(self, peer_id: ID) -> INetStream:
         """Raises: SwarmException. The stream is the caller's to reset: the connection's list of
         them, where they would stay until it ends, is not used."""
-        connections = self._live(peer_id) or await self.dial_peer(peer_id)
+        connections = self.live(peer_id) or await self.dial_peer(peer_id)
         with trio.CancelScope(shield=True):
             try:
                 stream = await connections[0].new_stream()
@@ -110,8 +110,14 @@ class GuardedSwarm(Swarm):
             cast(SwarmConn, connections[0]).remove_stream(cast(NetStream, stream))
         return stream
 
-    def _live(self, peer: ID) -> list[INetConn]:
-        return [each for each in self.get_connections(peer) if not each.is_closed]
+    def live(self, peer: ID) -> list[INetConn]:
+        """A peer's connections, without those that are about to end."""
+        return [
+            each
+            for each in self.connections.get(peer, ())
+            if not each.is_closed
+            and not cast(GuardedYamux, each.muxed_conn).event_shutting_down.is_set()
+        ]
 
     async def shut(self) -> None:
         """Close every socket, without a word: the library's way stops at a cancellation, or
