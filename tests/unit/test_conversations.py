@@ -528,6 +528,21 @@ def test_where_nothing_is_kept_a_turn_that_fails_is_to_be_forgotten(
         assert run(talks.tokens_of, name) == (*PROMPT, 7)
 
 
+@pytest.mark.parametrize("name", ["", "named"])
+def test_where_nothing_is_kept_what_had_no_engine_leaves_nothing(
+    directory: Path, name: str
+) -> None:
+    talks = opened(directory, ConversationsConfig(anonymous_hours=0.0))
+
+    async def main() -> None:
+        async with open_turn(talks, call_of(PROMPT, turn_of(name))):
+            raise EngineDied("it never began")
+
+    with pytest.raises(EngineDied):
+        run(main)
+    assert (talks.marked(), talks.strays) == ([], False)
+
+
 def test_what_is_kept_for_hours_may_be_tried_again(directory: Path) -> None:
     async def main() -> None:
         async with open_turn(talks, call_of(PROMPT)) as under_way:

@@ -244,3 +244,36 @@ def test_one_that_dies_on_its_way_out_tells_those_who_wait() -> None:
 
     kinds = {"a": Kind(load_s=PATIENCE_S + 5, dies_ready=True, is_deaf=True), "b": Kind()}
     in_world(kinds, 1, what)
+
+
+def test_one_that_dies_on_its_way_out_is_not_started_again() -> None:
+    """It stalls, takes long to end, is asked meanwhile, and is in the way of another."""
+
+    async def what(world: World) -> None:
+        async def ask(name: str, after_s: float) -> None:
+            await trio.sleep(after_s)
+            if name == "b":
+                await world.request("b")
+                return
+            with pytest.raises(EngineDied, match="said nothing"):
+                await world.request("a")
+
+        async with trio.open_nursery() as nursery:
+            for name, after_s in (("a", 0), ("a", 70), ("b", 70)):
+                nursery.start_soon(ask, name, after_s)
+        assert world.num_started == {"a": 1, "b": 1}
+        assert world.states() == {"b": "ready"}
+
+    kinds = {"a": Kind(is_deaf=True, end_s=3 * PATIENCE_S), "b": Kind()}
+    in_world(kinds, 1, what, stall_timeout_s=60.0)
+
+
+def test_the_time_of_a_preloaded_one_counts_from_when_it_is_ready() -> None:
+    async def what(world: World) -> None:
+        world.engines.preload([(known("a"), "float32")])
+        await trio.sleep(100 + 9)
+        assert world.states() == {"a": "ready"}
+        await trio.sleep(2)
+        assert world.states() == {}
+
+    in_world({"a": Kind(load_s=100)}, 1, what, idle_unload_s=10.0)

@@ -261,6 +261,35 @@ def test_records_that_were_read_are_forgotten_too(tmp_path: Path, when: str) -> 
     run_with(tmp_path, body)
 
 
+def test_a_record_is_not_kept_where_all_of_forgetting_came_between(tmp_path: Path) -> None:
+    """After the look whether it is hidden, and before its record was read and kept."""
+
+    async def body(memory: Memory, store: MoodyStore) -> None:
+        gone = make_chain(4)
+        await seal(memory, gone)
+        await memory.evict()
+        look, read = memory.table.record, store.get
+
+        def record(name: WindowId) -> WindowRecord | None:
+            memory.table.record = look  # type: ignore[method-assign]
+            trio.from_thread.run_sync(memory.hidden.hide, gone.window_ids)
+            return look(name)
+
+        def get(name: WindowId) -> WindowRecord | None:
+            store.get = read  # type: ignore[method-assign]
+            found = read(name)
+            trio.from_thread.run(erase, memory, gone.window_ids, silent)
+            trio.from_thread.run_sync(memory.hidden.show, gone.window_ids)
+            return found
+
+        memory.table.record = record  # type: ignore[method-assign]
+        store.get = get  # type: ignore[method-assign]
+        assert await trio.to_thread.run_sync(memory.records.get, gone.tip) == gone.records[-1]
+        assert memory.records.get(gone.tip) is None
+
+    run_with(tmp_path, body)
+
+
 class SlowReads(MoodyStore):
     """Reading waits until the test lets it go on."""
 

@@ -176,6 +176,11 @@ def test_what_failed_is_gone_on_with_an_hour_later(tmp_path: Path) -> None:
             nursery.cancel_scope.cancel()
         assert rig.stored(chain) == 0
         assert list((tmp_path / "conversations").iterdir()) == []
+        await rig.say(chain, "gone")  # another one of that name: not one that failed
+        with rig.conversations.hold("gone"):
+            await rig.conversations.mark("gone")
+        await until(lambda: not rig.conversations.marked())
+        assert rig.stored(chain) == 0
 
     run_with(tmp_path, body)
 
