@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
@@ -29,6 +30,12 @@ def test_every_call_is_on_the_page() -> None:
     calls = {name for name, cls in vars(m).items() if _is_kind(cls, m.Call)}
     rows = set(re.findall(r"^\| ([A-Z]\w+)", PAGE, re.MULTILINE))
     assert rows == calls
+
+
+def test_every_message_can_be_sent_by_somebody() -> None:
+    defined = {cls for kind in (m.Call, m.Event, m.Reply) for cls in kind.__subclasses__()}
+    assert defined == {*get_args(m.ClientMessage), *get_args(m.DaemonMessage)}
+    assert {cls.__name__ for cls in defined} <= set(m.__all__)
 
 
 def _is_kind(cls: object, kind: type) -> bool:

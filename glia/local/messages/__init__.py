@@ -1,0 +1,152 @@
+"""Messages of the local API, version 1 (daemon/spec/local-api.md).
+
+A frame carries one of these as msgpack: a tagged array. Every `Call` has an `id`
+chosen by the caller; every `Reply` and `Event` names the call it belongs to. A call
+gets zero or more events, then exactly one reply. Calls on one connection may be
+pipelined; replies to the memory calls (Match to Flush) keep their order.
+
+gliad calls an attached engine in the same form, down the connection the engine
+opened: `Run`, `CancelRun`, `EvictL0`, `ForgetL0`. Ids of the two directions are apart.
+
+The modules of this package have the messages by what they are about. Here is what either
+side may send, and whoever speaks takes it from here.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from glia.local.messages.base import Call, Done, Event, Failed, Progress, Reply
+from glia.local.messages.conversations import (
+    ConversationReply,
+    Conversations,
+    ConversationsReply,
+    Forget,
+    ForgetReply,
+    Fork,
+    Gc,
+    GcReply,
+    ReadConversation,
+)
+from glia.local.messages.engine import CancelRun, EngineStats, EvictL0, ForgetL0, Ready, Run
+from glia.local.messages.generation import (
+    Cancel,
+    Chain,
+    ChainReply,
+    Emitted,
+    Explain,
+    ExplainReply,
+    Generate,
+    Generated,
+    Runs,
+    RunsReply,
+)
+from glia.local.messages.memory import (
+    Attach,
+    Flush,
+    Known,
+    Lease,
+    Leased,
+    Match,
+    Matched,
+    Release,
+    Seal,
+    Sealed,
+    Staging,
+)
+from glia.local.messages.node import (
+    AddModel,
+    Check,
+    CheckReply,
+    Evict,
+    EvictReply,
+    Hello,
+    Models,
+    ModelsReply,
+    Shutdown,
+    Status,
+    StatusReply,
+    Welcome,
+)
+
+PROTOCOL_VERSION = 1
+MAX_FRAME_BYTES = 1024 * 1024
+
+ClientMessage = (
+    Hello
+    | Status
+    | Models
+    | AddModel
+    | Generate
+    | Cancel
+    | Chain
+    | Check
+    | Evict
+    | Conversations
+    | ReadConversation
+    | Fork
+    | Forget
+    | Gc
+    | Runs
+    | Explain
+    | Shutdown
+    | Attach
+    | Staging
+    | Match
+    | Known
+    | Lease
+    | Release
+    | Seal
+    | Flush
+    | Ready
+    | EngineStats
+    | Progress
+    | Emitted
+    | Generated
+    | EvictReply
+    | Done
+    | Failed
+)
+
+DaemonMessage = (
+    Welcome
+    | Failed
+    | Done
+    | Progress
+    | StatusReply
+    | ModelsReply
+    | Emitted
+    | Generated
+    | ChainReply
+    | CheckReply
+    | EvictReply
+    | ConversationsReply
+    | ConversationReply
+    | ForgetReply
+    | GcReply
+    | RunsReply
+    | ExplainReply
+    | Matched
+    | Leased
+    | Sealed
+    | Run
+    | CancelRun
+    | EvictL0
+    | ForgetL0
+)
+
+encoder = msgspec.msgpack.Encoder()
+client_decoder: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
+daemon_decoder: msgspec.msgpack.Decoder[DaemonMessage] = msgspec.msgpack.Decoder(DaemonMessage)
+
+__all__ = [
+    "MAX_FRAME_BYTES", "PROTOCOL_VERSION", "AddModel", "Attach", "Call", "Cancel", "CancelRun",
+    "Chain", "ChainReply", "Check", "CheckReply", "ClientMessage", "ConversationReply",
+    "Conversations", "ConversationsReply", "DaemonMessage", "Done", "Emitted", "EngineStats",
+    "Event", "Evict", "EvictL0", "EvictReply", "Explain", "ExplainReply", "Failed", "Flush",
+    "Forget", "ForgetL0", "ForgetReply", "Fork", "Gc", "GcReply", "Generate", "Generated",
+    "Hello", "Known", "Lease", "Leased", "Match", "Matched", "Models", "ModelsReply",
+    "Progress", "ReadConversation", "Ready", "Release", "Reply", "Run", "Runs", "RunsReply",
+    "Seal", "Sealed", "Shutdown", "Staging", "Status", "StatusReply", "Welcome",
+    "client_decoder", "daemon_decoder", "encoder",
+]  # fmt: skip

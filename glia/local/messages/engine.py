@@ -1,0 +1,53 @@
+"""Messages of an engine that serves a model: what gliad asks of it, what it tells."""
+
+from __future__ import annotations
+
+from glia.local.messages.base import Call, Event
+from glia.local.values import Count, SamplingValue, TierValue, Tokens
+
+
+class Run(Call, frozen=True):
+    """Generate's request, handed to the engine that serves the model. Events: Progress, Emitted.
+
+    Reply: Generated (ttft_ms and timings from the engine's clock), or Failed.
+    """
+
+    tokens: Tokens
+    max_tokens: int
+    sampling: SamplingValue
+    stop_tokens: list[int]
+    stop: list[str]
+    ignore_eos: bool
+
+
+class CancelRun(Call, frozen=True):
+    """Cancel a Run; it replies `cancelled`. Reply: Done."""
+
+    target: Count
+
+
+class EvictL0(Call, frozen=True):
+    """Drop all unpinned L0 slots. Reply: EvictReply."""
+
+
+class ForgetL0(Call, frozen=True):
+    """Drop windows that are no longer Known, and zero every slot and buffer that no sequence uses.
+
+    Reply: EvictReply of what was dropped; a window that a sequence still uses stays.
+    """
+
+
+class Ready(Event, frozen=True):
+    """From an engine after its self-test, once: it can run. `id` is the Attach call's."""
+
+    l0_cap_bytes: int
+    warnings: list[str]
+    memory_bytes: int = 0  # resident in this process, without what is shared
+
+
+class EngineStats(Event, frozen=True):
+    """From an engine, after each run and eviction: its L0 and queue. `id` is the Attach call's."""
+
+    l0: TierValue
+    num_running: int
+    num_waiting: int
