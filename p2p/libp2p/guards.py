@@ -44,6 +44,7 @@ def apply(agent: str) -> None:
             f"libp2p is {libp2p.__version__}, and the guards are for {caps.VERSION}",
             hint=f"pip install libp2p=={caps.VERSION}, or start with --offline",
         )
+    logging.getLogger("libp2p").setLevel(logging.CRITICAL)  # it logs what peers do, each time
     for name in _KAD:
         _change_kad(importlib.import_module(f"libp2p.kad_dht.{name}"))
     for name in _READERS:
