@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from daemon.network_config import NetworkConfig, read_listen, read_peers, read_psk
 from daemon.paths import CONFIG_NAME, default_models_dir
 from glia.errors import ConfigError
 from glia.graph.toml import MAX_FILE_BYTES, Table, read_toml
@@ -113,6 +114,7 @@ class Config:
     http: HttpConfig = field(default_factory=HttpConfig)
     api: ApiConfig = field(default_factory=ApiConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
 
 
 def load_config(data_dir: Path, file: Path | None, environ: Mapping[str, str]) -> Config:
@@ -257,6 +259,19 @@ SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
             "level": ("level", _word("debug", "info", "warning", "error")),
             "max_size": ("max_bytes", _size(64 * KIB, 4 * GIB)),
             "num_files": ("num_files", _count(1, 100)),
+        },
+    ),
+    "network": (
+        NetworkConfig,
+        {
+            "enabled": ("enabled", _flag()),
+            "listen": ("listen", read_listen),
+            "bootstrap": ("bootstrap", read_peers),
+            "psk": ("psk", read_psk),
+            "announce_hold_s": ("announce_hold_s", _span(0.0, 1e6)),
+            "upload": ("upload_bytes", _size(0)),
+            "accept": ("accept", _word("any", "own")),
+            "exact": ("exact", _word("any", "required")),
         },
     ),
 }

@@ -37,6 +37,7 @@ from daemon.models_registry import ModelsRegistry
 from daemon.notify import READY, STOPPING, Notifier
 from daemon.parts import Parts
 from daemon.paths import Paths
+from daemon.peering import Peering, open_peering
 from daemon.runs import Runs
 from daemon.server import Server, listen
 from daemon.sparing import Sparing
@@ -58,9 +59,11 @@ def main(config: Config, program: Sequence[str] = ENGINE_PROGRAM) -> int:
         program: the command that is an engine, up to its flags.
     Raises: UserError, StoreError, ConfigError where it cannot start.
     """
-    with _prepared(config) as (memory, conversations, listener, door):
+    with _prepared(config) as (memory, conversations, listener, door, peering):
         try:
-            trio.run(run_node, config, tuple(program), memory, conversations, listener, door)
+            trio.run(
+                run_node, config, tuple(program), memory, conversations, listener, door, peering
+            )
         except BaseException:
             _log.exception("gliad crashed")
             raise
@@ -78,7 +81,7 @@ def gliad_version() -> str:
 @contextmanager
 def _prepared(
     config: Config,
-) -> Iterator[tuple[Memory, Conversations, socket.socket, Door | None]]:
+) -> Iterator[tuple[Memory, Conversations, socket.socket, Door | None, Peering | None]]:
     """Everything that can fail for a reason the user should read, before anything runs."""
     paths = Paths(config.data_dir)
     socket_path(paths.socket)
@@ -103,6 +106,7 @@ def _prepared(
         door = open_door(config.http, paths)
         if door is not None:
             stack.callback(door.close)
+        peering = open_peering(config.network, paths, f"gliad/{gliad_version()}", stack)
         _log.info("gliad %s starts at %s", gliad_version(), paths.data_dir)
         if lock.predecessor:
             _log.warning(
@@ -111,7 +115,8 @@ def _prepared(
             )
             # Of what it was answering when it ended no file says that it is to be forgotten.
             conversations.strays = not config.conversations.anonymous_hours
-        yield Memory(arena, store, config.l1.hot_steps), conversations, listener, door
+        memory = Memory(arena, store, config.l1.hot_steps)
+        yield memory, conversations, listener, door, peering
         _log.info("gliad ends")
 
 
@@ -122,6 +127,7 @@ async def run_node(
     conversations: Conversations,
     listener: socket.socket,
     door: Door | None,
+    peering: Peering | None,
 ) -> None:
     """Serve until told to stop, then write what is dirty."""
     paths = Paths(config.data_dir)
@@ -159,10 +165,13 @@ async def run_node(
                 forgetting=forgetting,
                 runs=runs,
                 door=door,
+                peering=peering,
                 counters=counters,
                 stopping=trio.Event(),
             )
             parts.broker.preload(config.engine.preload)
+            if peering is not None:
+                await serving.start(peering.run)
             serving.start_soon(Server(parts).run, listener)
             if door is not None:
                 serving.start_soon(door.run)

@@ -19,6 +19,7 @@ from daemon.forgetting import Forgetting
 from daemon.memory import Memory
 from daemon.models_registry import ModelsRegistry
 from daemon.paths import Paths
+from daemon.peering import Peering
 from daemon.runs import Runs
 from daemon.staging import StagingAreas
 
@@ -29,6 +30,7 @@ class Parts:
 
     Attributes:
         door: None where there is none.
+        peering: None where this node is offline.
         counters: what `status` shows beside the tiers.
         stopping: set when the node shall end.
     """
@@ -46,6 +48,7 @@ class Parts:
     forgetting: Forgetting
     runs: Runs
     door: Door | None
+    peering: Peering | None
     counters: Counter[str]
     stopping: trio.Event
     checking: trio.Lock = field(default_factory=trio.Lock)

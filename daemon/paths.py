@@ -69,6 +69,11 @@ class Paths:
         return self.data_dir / "peer.key"
 
     @property
+    def peers(self) -> Path:
+        """What is known of peers."""
+        return self.data_dir / "peers.json"
+
+    @property
     def published(self) -> Path:
         """The index of what peers may see."""
         return self.data_dir / "published"

@@ -11,17 +11,21 @@ from daemon.config import SECTIONS, Config, read_root
 from daemon.paths import CONFIG_NAME
 
 DEFAULT = "default"
+_SECRETS = ("psk",)
+_HIDDEN = '"(hidden)"'
 _ENVIRONMENT = "GLIA_MODELS_DIR"
 _SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 
 
 def as_text(config: Config) -> dict[str, str]:
-    """Every setting as it stands in a glia.toml, by its key ("l0.size")."""
+    """Every setting as it stands in a glia.toml, by its key ("l0.size"); no secrets."""
     found = {"models_dir": json.dumps(str(config.models_dir), ensure_ascii=False)}
     for name, (_, keys) in SECTIONS.items():
         section = getattr(config, name)
         for key, (field, _) in keys.items():
-            found[f"{name}.{key}"] = _as_toml(field, getattr(section, field))
+            value = getattr(section, field)
+            shown = _HIDDEN if field in _SECRETS and value else _as_toml(field, value)
+            found[f"{name}.{key}"] = shown
     return found
 
 

@@ -22,7 +22,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "glia.graph": ("glia.errors", "glia.graph"),
     "glia.store": ("glia.errors", "glia.graph", "glia.store"),
     "glia.local": ("glia.errors", "glia.graph", "glia.local"),
-    "glia.client": ("glia.errors", "glia.graph", "glia.local"),
+    "glia.client": ("glia.errors", "glia.graph", "glia.local", "glia.client"),
     "glia.model": ("glia.errors", "glia.graph", "glia.model"),
     "glia.kv": ("glia.errors", "glia.graph.profile", "glia.kv"),
     "glia.engine": _ENGINE,
@@ -38,8 +38,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
-# modules that must do something before they import: OpenMP reads its environment once
-LATE = ("glia.engine.__main__",)
+# modules that import in a function: OpenMP reads its environment once, so it must be set before;
+# libp2p takes 50 MiB, which a node that is offline does not spend
+LATE = ("glia.engine.__main__", "daemon.joining")
 
 # a library: the parts that may import it
 ONLY_IN: dict[str, tuple[str, ...]] = {

@@ -15,7 +15,8 @@ from glia.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "glia.toml"
-SECTIONS = ("l0", "l1", "l2", "engine", "api", "log", "conversations", "http")
+PEER = "12D3KooWQYhTNQdmr3ArTeUHRYzFg94BKyTkoWBDWez9kSCVe2Xo"
+SECTIONS = ("l0", "l1", "l2", "engine", "api", "log", "conversations", "http", "network")
 
 
 def config_of(tmp_path: Path, text: str) -> Config:
@@ -46,6 +47,9 @@ def test_every_documented_key_takes_effect(tmp_path: Path) -> None:
         "api": "handshake_timeout_s = 0.5\nmax_clients = 2\nmax_waiting = 1",
         "log": 'level = "debug"\nmax_size = "64 KiB"\nnum_files = 1',
         "conversations": "anonymous_hours = 1.5\nmax_anonymous = 3",
+        "network": 'enabled = true\nlisten = ["/ip6/::1/tcp/0"]\n'
+        f'bootstrap = ["/ip4/127.0.0.1/tcp/1/p2p/{PEER}"]\npsk = "{"aB" * 32}"\n'
+        'announce_hold_s = 1\nupload = "1MiB"\naccept = "own"\nexact = "required"',
         "http": 'listen = "[::1]:8080"\nrequire_key = false\nmax_requests = 1',
     }
     text = 'models_dir = "/m"\n' + "".join(f"[{name}]\n{body}\n" for name, body in changed.items())
@@ -81,6 +85,12 @@ def test_every_documented_key_takes_effect(tmp_path: Path) -> None:
         ('[http]\nlisten = "localhost:80"', "glia.toml:2: http.listen", "loopback"),
         ('[engine]\npreload = ["a", "b", "a"]', "glia.toml:2: engine.preload", "a name twice"),
         ("[engine]\npreload = [1]", "glia.toml:2: engine.preload", "list of strings"),
+        ('[network]\nlisten = ["localhost:1"]', "glia.toml:2: network.listen", "not an address"),
+        ('[network]\nlisten = ["/ip4/::1/tcp/1"]', "glia.toml:2: network.listen", "not an address"),
+        ('[network]\nlisten = ["/ip4/1.2.3.4/tcp/65536"]', "glia.toml:2: network.listen", "not an"),
+        ('[network]\nbootstrap = ["/ip4/1.2.3.4/tcp/1"]', "glia.toml:2: network.bootstrap", "not"),
+        ('[network]\npsk = "ab"', "glia.toml:2: network.psk", "64 hex digits"),
+        ('[network]\naccept = "none"', "glia.toml:2: network.accept", "unknown value"),
         ("[l0\n", "glia.toml:1", ""),
     ],
 )

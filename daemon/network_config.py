@@ -1,0 +1,141 @@
+"""The [network] part of glia.toml: its values, what they may be, and what flags make of them."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from glia.errors import BadRequest
+from glia.graph.toml import Table
+from p2p.host import PeerId
+
+MAX_ADDRESSES = 64
+LISTEN_HINT = 'write it like "/ip4/127.0.0.1/tcp/4001"; port 0 is any'
+PEER_HINT = 'write it like "/ip4/192.0.2.1/tcp/4001/p2p/12D3Koo...", which gliad id shows there'
+
+_LISTEN = re.compile(r"/(ip4|ip6)/([0-9A-Fa-f.:]{2,45})/tcp/(\d{1,5})")
+_PEER = re.compile(r"/(ip4|ip6|dns|dns4|dns6)/([0-9A-Za-z.:-]{1,253})/tcp/(\d{1,5})/p2p/\w{46,64}")
+_PSK = re.compile(r"(?:[0-9A-Fa-f]{64})?")
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Other nodes.
+
+    Attributes:
+        listen: multiaddrs of IP and TCP.
+        bootstrap: peers to connect to, multiaddrs with /p2p/PEER.
+        psk: 64 hex digits that all peers must have; "" where none.
+        announce_hold_s: before what was published is announced.
+        upload_bytes: a second, at most; 0: no limit.
+        accept: whose numerics are taken from peers: any native class, or this machine's only.
+        exact: whether an answer may rest on K and V of another numerics class.
+    """
+
+    enabled: bool = False
+    listen: tuple[str, ...] = ("/ip4/0.0.0.0/tcp/0",)
+    bootstrap: tuple[str, ...] = ()
+    psk: str = ""
+    announce_hold_s: float = 60.0
+    upload_bytes: int = 0
+    accept: str = "any"
+    exact: str = "any"
+
+
+@dataclass(frozen=True)
+class NetworkFlags:
+    """What `gliad start` was told, over what is in glia.toml."""
+
+    offline: bool = False
+    listen: tuple[str, ...] = ()
+    bootstrap: tuple[str, ...] = ()
+
+    def argv(self) -> list[str]:
+        """As a command line has them."""
+        words = ["--offline"] if self.offline else []
+        for flag, values in (("--listen", self.listen), ("--bootstrap", self.bootstrap)):
+            for value in values:
+                words += [flag, value]
+        return words
+
+    def over(self, config: NetworkConfig) -> NetworkConfig:
+        """The settings with these. Raises: BadRequest."""
+        if self.offline and (self.listen or self.bootstrap):
+            raise BadRequest("--offline leaves nothing to listen on, and nobody to connect to")
+        if self.offline:
+            return replace(config, enabled=False)
+        for text in self.listen:
+            if not is_listen_address(text):
+                raise BadRequest(f"--listen: not an address: {text[:60]!r}", hint=LISTEN_HINT)
+        for text in self.bootstrap:
+            if not is_peer_address(text):
+                raise BadRequest(f"--bootstrap: not a peer: {text[:60]!r}", hint=PEER_HINT)
+        if not (self.listen or self.bootstrap):
+            return config
+        return replace(
+            config,
+            enabled=True,
+            listen=self.listen or config.listen,
+            bootstrap=tuple(dict.fromkeys((*config.bootstrap, *self.bootstrap))),
+        )
+
+
+def is_listen_address(text: str) -> bool:
+    """Whether it names an IP address and a TCP port."""
+    found = _LISTEN.fullmatch(text)
+    return found is not None and _is_ip(found[1], found[2]) and int(found[3]) < 2**16
+
+
+def is_peer_address(text: str) -> bool:
+    """Whether it names an IP address or a host, a TCP port, and a peer."""
+    found = _PEER.fullmatch(text)
+    if found is None or not 0 < int(found[3]) < 2**16:
+        return False
+    return found[1].startswith("dns") or _is_ip(found[1], found[2])
+
+
+def ip_of(address: str) -> str:
+    """The IP address in a multiaddr to listen on."""
+    return address.split("/")[2]
+
+
+def peer_of(address: str) -> PeerId:
+    """The peer in a multiaddr of one."""
+    return PeerId(address.rpartition("/")[2])
+
+
+def read_listen(table: Table, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    """Raises: ConfigError."""
+    return _read(table, key, default, is_listen_address, LISTEN_HINT)
+
+
+def read_peers(table: Table, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    """Raises: ConfigError."""
+    return _read(table, key, default, is_peer_address, PEER_HINT)
+
+
+def read_psk(table: Table, key: str, default: str) -> str:
+    """Raises: ConfigError, which does not show it."""
+    text = table.text(key, default)
+    if not _PSK.fullmatch(text):
+        raise table.error(key, "not 64 hex digits", hint="openssl rand -hex 32 makes one")
+    return text.lower()
+
+
+def _read(
+    table: Table, key: str, default: tuple[str, ...], is_one: Callable[[str], bool], hint: str
+) -> tuple[str, ...]:
+    texts: Sequence[str] = table.texts(key, MAX_ADDRESSES) if key in table else default
+    for text in texts:
+        if not is_one(text):
+            raise table.error(key, f"not an address: {text[:60]!r}", hint=hint)
+    return tuple(texts)
+
+
+def _is_ip(kind: str, text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).version == (4 if kind == "ip4" else 6)
+    except ValueError:
+        return False

@@ -1,0 +1,275 @@
+"""What this node has on the network: its ports, what it knows of peers, what it offers them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import trio
+
+from daemon.joining import Join, libp2p_join, limits_for, num_files
+from daemon.keeping import Keeping
+from daemon.network_config import NetworkConfig, ip_of, peer_of
+from daemon.neuron_key import neuron_signer, peer_seed
+from daemon.paths import Paths
+from daemon.peer_file import PeerFile
+from glia.errors import GliaError, PeerUnreachable
+from glia.graph.ids import ModelId
+from glia.graph.neuron import Signer
+from glia.store.heard import Heard
+from glia.store.published import Published
+from p2p.bulk.client import BulkDialer
+from p2p.bulk.server import BulkServer
+from p2p.bulk.tls import Identity
+from p2p.getter import Close
+from p2p.host import Address, Directory, Found, Gossip, Host, PeerId, Stream
+from p2p.ledger import Ledger
+from p2p.messages import BLOCKS
+from p2p.offer import Offer
+from p2p.provider import InThreads, Provider, Served
+from p2p.redialling import Redialling
+from p2p.upload import UploadLimit
+
+_STARTED = trio.TASK_STATUS_IGNORED
+_FIRST_PAUSE_S = 1.0
+_LAST_PAUSE_S = 60.0
+_STEADY_S = 60.0  # a network that held so long is joined again at once
+_SAVE_S = 60.0
+_log = logging.getLogger("gliad.peering")
+
+
+class Peering:
+    """The network of a node that is not offline.
+
+    It outlives the ports: where these fail they are made anew, so ask `host`, `directory` and
+    `gossip` each time.
+
+    Attributes:
+        ledger, published, heard: what is known of peers, shown to peers, heard from peers.
+        kept: the peers that are dialled again and again.
+        signer: this node's neuron.
+        counters: of faults, and of the bulk path.
+        why_off: why the network is off now; "" while it is on.
+        on_up: called each time that new ports are on the network; topics are to be joined again.
+    """
+
+    def __init__(
+        self,
+        config: NetworkConfig,
+        join: Join,
+        signer: Signer,
+        published: Published,
+        heard: Heard,
+        file: PeerFile,
+    ) -> None:
+        self._config, self._join, self._file = config, join, file
+        self.signer, self.published, self.heard = signer, published, heard
+        self.ledger = Ledger()
+        self.kept = Redialling()
+        self._restore()
+        self.counters = Counter[str]()
+        self.why_off = "it has not begun yet"
+        self.on_up: list[Callable[[], None]] = []
+        self._identity = Identity.new()
+        self._offer: Offer | None = None
+        self._upload = UploadLimit(config.upload_bytes)
+        self._read = InThreads()
+        self._enter()
+
+    def _restore(self) -> None:
+        for peer, addresses in self._file.load(self.ledger).items():
+            self.kept.keep(peer, addresses)
+        for text in self._config.bootstrap:
+            self.kept.keep(peer_of(text), [Address(text)])
+
+    def _enter(self) -> None:
+        """New ports."""
+        self._ports = self._join(self._changed)
+        host = self._ports.host
+        self._dialer = BulkDialer(host, self._identity)
+        self._bulk = BulkServer(host, self._identity)
+        for peer, entry in self.ledger.entries():
+            if entry.is_banned:
+                host.ban(peer, True)
+        self._provide()
+
+    @property
+    def host(self) -> Host:
+        return self._ports.host
+
+    @property
+    def directory(self) -> Directory:
+        return self._ports.directory
+
+    @property
+    def gossip(self) -> Gossip:
+        return self._ports.gossip
+
+    # -- what others do with it ---------------------------------------------------------------
+
+    def serve(self, offer: Offer) -> None:
+        """Answer peers from this, now and on ports to come."""
+        self._offer = offer
+        self._provide()
+
+    def _provide(self) -> None:
+        if self._offer is not None:
+            provider = Provider(self._offer, self._told, self._upload, self._read)
+            provider.serve_on(self.host)
+            self._bulk.serve(BLOCKS, provider.blocks)
+
+    async def open_stream(self, peer: PeerId, protocol: str) -> Stream:
+        """To a peer; blocks take the bulk path where there is one.
+
+        Raises: PeerUnreachable, PeerRefused.
+        """
+        if protocol == BLOCKS:
+            return await self._dialer.open(peer, protocol)
+        return await self.host.open(peer, protocol)
+
+    async def meet(self, found: Found) -> None:
+        """Connect to a peer. Raises: PeerUnreachable, PeerRefused."""
+        why: GliaError = PeerUnreachable(f"no address of peer {found.peer} is known")
+        for address in found.addresses:
+            try:
+                await self.host.connect(address)
+            except PeerUnreachable as error:
+                why = error
+            else:
+                return
+        raise why
+
+    def peers_of(self, model_id: ModelId) -> list[PeerId]:
+        """Whom to ask for a model, the best first: who gave some of it, then who is connected."""
+        gave = self.ledger.peers_of(model_id)
+        connected = {each.peer for each in self.host.connections()}
+        return [*gave, *self.ledger.ranked(connected.difference(gave))]
+
+    def lied(self, peer: PeerId) -> None:
+        """It sent what it must not; three times, and it is banned."""
+        if self.ledger.lied(peer, time.time()):
+            _log.warning("peer %s is banned: it sent what it must not", peer)
+            self.counters["peers_banned"] += 1
+            self.host.ban(peer, True)
+
+    def done(self, close: Close, model_id: ModelId) -> None:
+        """A fetch is done with a peer."""
+        now_s = time.time()
+        if close.num_blocks:
+            self.ledger.gave(close.peer, model_id, close.num_blocks, close.num_bytes, now_s)
+        if close.speed is not None:
+            self.ledger.measured(close.peer, now_s, speed=close.speed)
+        if close.verdict.is_bad:
+            self.lied(close.peer)
+
+    def _told(self, peer: PeerId, served: Served) -> None:
+        if served.is_bad:
+            self.lied(peer)
+        elif served.num_blocks:
+            self.ledger.took(peer, served.num_blocks, served.num_bytes, time.time())
+
+    def _changed(self, peer: PeerId, is_connected: bool) -> None:
+        self.ledger.seen(peer, time.time())
+
+    # -- its life -----------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = _STARTED) -> None:
+        """Be on the network until cancelled; started when it is, or cannot be.
+
+        A fault of the network ends its connections, and nothing else.
+        """
+        settled = trio.Event()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._stay, settled)
+                nursery.start_soon(self._save_often)
+                await settled.wait()
+                task_status.started()
+        finally:
+            self._save(self._content())
+
+    async def _stay(self, settled: trio.Event) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            began_s = trio.current_time()
+            try:
+                await self._live(settled)
+            except* Exception as error:
+                self._failed(error)
+            settled.set()
+            is_steady = trio.current_time() - began_s >= _STEADY_S
+            pause_s = _FIRST_PAUSE_S if is_steady else min(2 * pause_s, _LAST_PAUSE_S)
+            await trio.sleep(pause_s)
+            self._enter()
+
+    async def _live(self, settled: trio.Event) -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._ports.run)
+            nursery.start_soon(self._serve_bulk)
+            self.why_off = ""
+            for tell in self.on_up:
+                tell()
+            settled.set()
+            nursery.start_soon(Keeping(self.host, self.kept, self.ledger).run)
+
+    async def _serve_bulk(self) -> None:
+        """On the IP address that is listened on first; without it, blocks take libp2p streams."""
+        if not self._config.listen:
+            return
+        try:
+            await self._bulk.listen(ip_of(self._config.listen[0]))
+        except OSError as error:
+            _log.warning("no bulk path: %s", error)
+        else:
+            await self._bulk.run()
+
+    def _failed(self, error: BaseException) -> None:
+        self.why_off = _reason(error)
+        self.counters["network_faults"] += 1
+        _log.error("the network is off: %s", self.why_off, exc_info=error)
+
+    async def _save_often(self) -> None:
+        while True:
+            await trio.sleep(_SAVE_S)
+            content = self._content()
+            await trio.to_thread.run_sync(self._save, content)
+
+    def _content(self) -> bytes:
+        known = [peer for peer, entry in self.ledger.entries() if entry.trust != "stranger"]
+        addresses = {peer: self.kept.addresses(peer) for peer in known}
+        return self._file.encode(self.ledger, addresses)
+
+    def _save(self, content: bytes) -> None:
+        try:
+            self._file.save(content)
+        except OSError as error:
+            self.counters["peers_unsaved"] += 1
+            _log.warning("what is known of peers was not saved: %s", error)
+
+
+def _reason(error: BaseException) -> str:
+    """The first of what a group of errors holds."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error.message if isinstance(error, GliaError) else repr(error)
+
+
+def open_peering(
+    config: NetworkConfig, paths: Paths, agent: str, stack: ExitStack
+) -> Peering | None:
+    """The network that the settings ask for, not yet on; None where they ask for none.
+
+    Raises: BadRequest (a key's file is not private), NetworkError, StoreError.
+    """
+    if not config.enabled:
+        return None
+    signer = neuron_signer(paths.neuron_key)
+    join = libp2p_join(config, peer_seed(paths.peer_key), limits_for(num_files()), agent)
+    published = Published(paths.published)
+    stack.callback(published.close)
+    heard = Heard(paths.heard)
+    stack.callback(heard.close)
+    return Peering(config, join, signer, published, heard, PeerFile(paths.peers))
