@@ -65,6 +65,8 @@ class World:
     def _step(self) -> None:
         for action in self.session.step(self.now_s):
             if isinstance(action, Open):
+                assert action.peer not in self.open
+                assert action.peer not in self.closed
                 self.open.add(action.peer)
                 self.session.opened(action.peer, self.now_s)
             elif isinstance(action, Ask):
@@ -228,3 +230,23 @@ def test_a_peer_that_sends_when_it_owes_nothing_is_dropped() -> None:
     world.session.heard(PeerId("0"), 1, 0.0)
     closes = [each for each in world.session.step(0.0) if isinstance(each, Close)]
     assert [each.verdict for each in closes] == [Verdict.LIED]
+
+
+def test_those_who_cannot_go_on_make_room_for_others() -> None:
+    world = make_world(random.Random(0), [SHORT] * 4 + [HONEST])
+    world.run()
+    assert world.session.is_whole
+
+
+def test_a_peer_is_opened_once_and_never_again_after_it_was_closed() -> None:
+    world = make_world(random.Random(0), [LIAR, HONEST])
+    liar = world.peers[PeerId("0")]
+    liar.num_answers = 3
+    for name in ("0", "1"):
+        world.session.join(Provides(PeerId(name), 24))
+    while PeerId("0") not in world.closed:
+        world.run(until_s=world.now_s + STEP_S)
+    world.session.join(Provides(PeerId("0"), 24))
+    world.run()
+    assert world.session.is_whole
+    assert world.closed[PeerId("0")].verdict is Verdict.LIED
