@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from daemon.door.asked import Asked
 from daemon.door.models import TextModel
 from daemon.verbs.turn_values import turn_value
-from glia.client import Client, Conversation
+from glia.client import Client
+from glia.client.conversations import Conversation
 from glia.errors import BadField, UnknownConversation
 from glia.graph.conversation import ANSWER_ROLE
 from glia.local.messages import MAX_FRAME_BYTES

@@ -9,7 +9,8 @@ from typing import Any
 from daemon import show
 from daemon.commands import addressed
 from daemon.verbs.text import model_of, tokenizer_of
-from glia.client import Client, Conversation
+from glia.client import Client
+from glia.client.conversations import Conversation
 from glia.errors import BadRequest
 from glia.local.values import ConversationValue
 from glia.model.tokenizer import Tokenizer

@@ -14,7 +14,8 @@ import traceback
 from collections.abc import Sequence as Several
 from pathlib import Path
 
-from glia.client import Client, FromGliad
+from glia.client import Client
+from glia.client.memory import FromGliad
 from glia.engine.boot import Booted, BootSettings, boot
 from glia.engine.outcome import Emitted, Finished, Outcome, Prefilled
 from glia.engine.sampler import Sampling

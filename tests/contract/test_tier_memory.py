@@ -143,7 +143,7 @@ def test_leases_under_way_are_answered_in_order_among_seals(memory: TierMemory) 
 
 
 def test_what_is_sealed_is_known(memory: TierMemory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glia.client._KNOWN_AT_ONCE", 3)
+    monkeypatch.setattr("glia.client.memory._KNOWN_AT_ONCE", 3)
     chain, unknown = make_chain(4), make_chain(2, seed=9)
     assert memory.known(chain.window_ids) == set()
     seal(memory, chain)

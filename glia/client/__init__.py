@@ -1,0 +1,23 @@
+"""The public client of gliad, synchronous, for one thread. The CLI and the engine have no other.
+
+    with Client.connect(data_dir) as client:
+        for event in client.generate("smollm2", tokens, max_tokens=16):
+            ...  # Progress and Emitted (tokens), at last Generated (usage, tip), of local.messages
+
+Tokens are the model's own (glia.model.tokenizer). `*_begin` sends a call and gives a ticket,
+`*_end` waits for its answer: several may be under way. Every error is one of glia.errors,
+with a hint of what to type next.
+
+The calls stand in modules by what they are about; each is a class over one Caller.
+"""
+
+from __future__ import annotations
+
+from glia.client.conversations import ConversationCalls
+from glia.client.generation import GenerationCalls
+from glia.client.memory import MemoryCalls
+from glia.client.node import NodeCalls
+
+
+class Client(NodeCalls, GenerationCalls, ConversationCalls, MemoryCalls):
+    """All calls of the local API, over one connection to a running gliad."""
