@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import statistics
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
@@ -181,13 +182,13 @@ async def a_dial_that_waits_for_nothing(new: NewNode) -> bool:
     async with AsyncExitStack() as stack:
         one, victim = await pair(stack, new)
         took_s = []
-        for _ in range(3):
+        for _ in range(5):
             await one.host.disconnect(victim.host.get_id())
             await trio.sleep(0.2)
             start_s = trio.current_time()
             await one.connect(victim)
             took_s.append(trio.current_time() - start_s)
-        return min(took_s) < 0.2
+        return statistics.median(took_s) < 0.2
 
 
 @scenario
@@ -243,8 +244,10 @@ async def a_record_of_no_namespace(new: NewNode) -> bool:
         message.record.key, message.record.value = b"anything", b"at all"
         stream = await one.host.new_stream(victim.host.get_id(), [kad_protocol(victim)])
         await send_kad(stream, message)
-        await trio.sleep(0.2)
-        return victim.kad.value_store.get(b"anything") is None
+        try:
+            return not await stream.read(1)
+        except Exception:
+            return victim.kad.value_store.get(b"anything") is None
 
 
 @scenario
@@ -305,25 +308,6 @@ async def a_connection_that_dies_is_no_finish(new: NewNode) -> bool:
         except Exception:
             return True
         return False
-
-
-@scenario
-async def a_reader_that_pauses(new: NewNode) -> bool:
-    async with AsyncExitStack() as stack:
-        one, victim = await pair(stack, new)
-
-        async def pause(stream: INetStream) -> None:
-            await trio.sleep(6)
-            while await stream.read(65_536):
-                pass
-
-        serve(victim, TProtocol("/test/pause/1"), pause)
-        stream = await one.host.new_stream(victim.host.get_id(), [TProtocol("/test/pause/1")])
-        try:
-            await stream.write(bytes(20_000_000))
-        except Exception:
-            return False
-        return True
 
 
 @scenario
