@@ -74,6 +74,9 @@ class World:
                 peer = self.peers[action.peer]
                 peer.owed.extend((self.now_s, each) for each in action.ids)
                 peer.was_asked += action.ids
+                for block_id in action.ids:
+                    owing = [name for name in self.open if self.owes(name, block_id)]
+                    assert len(owing) <= 2
             else:
                 self.open.discard(action.peer)
                 assert action.peer not in self.closed
@@ -81,6 +84,9 @@ class World:
         while (window := self.session.ready()) is not None:
             self.windows.append(window)
             self.session.delivered()
+
+    def owes(self, name: PeerId, block_id: bytes) -> bool:
+        return any(block_id == owed for _, owed in self.peers[name].owed)
 
     def _move(self, name: PeerId) -> None:
         peer = self.peers[name]
@@ -250,3 +256,16 @@ def test_a_peer_is_opened_once_and_never_again_after_it_was_closed() -> None:
     world.run()
     assert world.session.is_whole
     assert world.closed[PeerId("0")].verdict is Verdict.LIED
+
+
+def test_where_windows_wait_for_room_a_second_peer_is_asked_for_what_lags_only() -> None:
+    budget = CHAIN.profile.window_particle_bytes
+    world = make_world(random.Random(0), [STALLER, HONEST], budget_bytes=budget)
+    session, asks = world.session, []
+    for now_s in (0.0, 0.01, 0.25, 0.5, 0.75, 1.0, 1.25):
+        for action in session.step(now_s):
+            if isinstance(action, Open):
+                session.opened(action.peer, now_s)
+            elif isinstance(action, Ask):
+                asks.append((now_s, action.peer, len(action.ids)))
+    assert asks == [(0.01, PeerId("0"), 2), (1.25, PeerId("1"), 2)]

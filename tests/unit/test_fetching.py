@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import trio
@@ -28,12 +29,17 @@ class Run:
     """A fetch with everything in reach."""
 
     def __init__(
-        self, getter: SimHost, hosts: Sequence[SimHost], chain: Chain = CHAIN, **changes: object
+        self,
+        getter: SimHost,
+        hosts: Sequence[SimHost],
+        chain: Chain = CHAIN,
+        first: int = 0,
+        **changes: object,
     ) -> None:
         self.getter = getter
         self.session = Session(
-            chain.records,
-            None,
+            chain.records[first:],
+            chain.records[first - 1] if first else None,
             chain.profile,
             [Provides(host.peer_id, NUM) for host in hosts],
             now_s=trio.current_time(),
@@ -157,6 +163,39 @@ def test_what_is_here_is_not_asked_for(from_back: bool) -> None:
             await again.fetch(nursery).run()
         assert again.session.is_whole
         assert offer.num_reads == len(ids) - len(held)
+
+    in_world(main)
+
+
+def test_what_follows_a_window_that_is_here() -> None:
+    async def main(net: Internet) -> None:
+        getter, host = net.host("getter"), net.host("host")
+        serve(host, ChainOffer(CHAIN))
+        await meet(getter, host)
+        run = Run(getter, [host], first=10)
+        async with trio.open_nursery() as nursery:
+            await run.fetch(nursery).run()
+        assert [record for record, _ in run.taken.windows] == list(CHAIN.records[10:])
+
+    in_world(main)
+
+
+def test_a_broken_window_in_the_middle_ends_the_chain_there() -> None:
+    """What is under way behind it is dropped as it comes."""
+
+    async def main(net: Internet) -> None:
+        getter, host = net.host("getter"), net.host("host")
+        other = make_chain(1, profile=CHAIN.profile, seed=5)
+        record = replace(CHAIN.records[6], blocks=other.records[0].blocks)
+        broken = replace(CHAIN, records=(*CHAIN.records[:6], record, *CHAIN.records[7:]))
+        serve(host, ChainOffer(CHAIN, other))
+        await meet(getter, host)
+        run = Run(getter, [host], broken)
+        async with trio.open_nursery() as nursery:
+            await run.fetch(nursery).run()
+        run.taken.assert_prefix_of(CHAIN, 6)
+        assert run.session.malformed
+        assert [close.verdict for close in run.closes] == [Verdict.DONE]
 
     in_world(main)
 
