@@ -146,7 +146,7 @@ class Frontier:
 
     def cut(self, window: int) -> None:
         """Windows from this one on are not wanted any more."""
-        self._end = min(self._end, window)
+        self._end = window
         self.free = [want for want in self.free if self.is_wanted(want)]
         while self._windows and self._num_opened > self._end:
             self._windows.pop()

@@ -269,3 +269,12 @@ def test_where_windows_wait_for_room_a_second_peer_is_asked_for_what_lags_only()
             elif isinstance(action, Ask):
                 asks.append((now_s, action.peer, len(action.ids)))
     assert asks == [(0.01, PeerId("0"), 2), (1.25, PeerId("1"), 2)]
+
+
+def test_what_is_ready_is_not_handed_on_after_a_cancel() -> None:
+    session = make_world(random.Random(0), [HONEST], held=set(BLOCKS)).session
+    session.step(0.0)
+    assert session.ready()
+    session.cancel()
+    assert session.ready() is None
+    assert session.is_over
