@@ -86,7 +86,7 @@ def _open_index(path: Path, segments: Segments) -> tuple[Index, State]:
 
 
 def _build_index(path: Path, segments: Segments, least_next: int) -> tuple[Index, State]:
-    state, _ = rebuild(path / NEW_INDEX, segments, {}, least_next)
+    state, _ = rebuild(path / NEW_INDEX, segments, {}, least_next, may_be_torn=True)
     swap_in(path / NEW_INDEX, path / _INDEX)
     return Index(path / _INDEX), state
 

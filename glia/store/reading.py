@@ -115,6 +115,9 @@ def read_one(
     Raises: StoreBroken where nothing can be said (no file descriptor left).
     """
     with segments.reading(where.segment) as fd:
-        if fd is None:
-            return None
-        return read_into(fd, [into], where.offset) and blake3(into).digest() == block_id
+        return is_as_named(fd, block_id, where, into) if fd is not None else None
+
+
+def is_as_named(fd: int, block_id: BlockId, where: Location, into: memoryview) -> bool:
+    """Whether a particle, read from the file of its segment, is the one of that name."""
+    return read_into(fd, [into], where.offset) and blake3(into).digest() == block_id

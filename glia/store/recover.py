@@ -1,15 +1,16 @@
 """From segments to rows: after a crash the tail, after the loss of the index everything.
 
 A group carries all that its rows say, so the index can always be built again. What
-is put into it this way is not acknowledged by anybody: blocks of the tail are hashed
-before they are named, blocks of a whole rebuild when they are first read.
+is put into it this way is not acknowledged by anybody: what a crash can have torn, the tail or
+the newest segment, is hashed before it is named; other blocks of a whole rebuild when they are
+first read.
 """
 
 from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from glia.store.index import Index
 from glia.store.keys import STATE, block_key, quarantine_key, usage_key, window_key
 from glia.store.naming import name_window
 from glia.store.plan import Named
-from glia.store.reading import read_one
 from glia.store.scan import first_group_at, read_groups
 from glia.store.schema import (
     NOT_KNOWN,
@@ -36,6 +36,7 @@ from glia.store.schema import (
     runs_of,
 )
 from glia.store.segment import Segments
+from glia.store.torn import Torn, find_torn, not_as_named
 
 _GROUPS_PER_BATCH = 64
 _log = logging.getLogger("glia.store")
@@ -74,25 +75,22 @@ def _adopt(catalog: Catalog, number: int, start: int, size: int) -> int:
         if fd is None:
             return end
         for offset, group in read_groups(fd, number, start, size):
-            if (end and offset != end) or not _is_verified(catalog, group, number, offset):
+            if (end and offset != end) or not_as_named(fd, group, number, offset):
                 break
             draft = catalog.draft()
-            name_group(draft, group, number, offset, {}, catalog.uses.next())
+            name_group(draft, group, number, offset, (), catalog.uses.next())
             end = offset + group.size
             catalog.apply(draft, catalog.state.moved(number, end), sync=False)
     return end
 
 
-def _is_verified(catalog: Catalog, group: Group, number: int, offset: int) -> bool:
-    for block_id, where in group.blocks(number, offset):
-        into = memoryview(bytearray(where.length))
-        if not read_one(catalog.segments, block_id, where, into):
-            return False
-    return True
-
-
 def rebuild(
-    path: Path, segments: Segments, bad: Mapping[BlockId, Location], least_next: int
+    path: Path,
+    segments: Segments,
+    bad: Mapping[BlockId, Location],
+    least_next: int,
+    *,
+    may_be_torn: bool,
 ) -> tuple[State, dict[int, Usage]]:
     """A new closed index at `path` for all segment files there are.
 
@@ -101,6 +99,7 @@ def rebuild(
     Args:
         bad: quarantined blocks: they stay it, unless a later copy exists.
         least_next: a number that no new segment may be below.
+        may_be_torn: nobody knows how far the newest segment was synced.
     Raises: StoreBroken, StoreFull, StoreVersion, OSError.
     """
     on_disk = segments.on_disk()
@@ -112,7 +111,7 @@ def rebuild(
     builder = _Builder(index, segments, bad, least_next)
     try:
         for number, size in on_disk.items():
-            builder.take(number, size)
+            builder.take(number, size, may_be_torn and number == max(on_disk))
         builder.finish()
     finally:
         index.close()
@@ -130,11 +129,12 @@ class _Builder:
         self._index = index
         self._segments = segments
         self._bad = bad
+        self._bad_places = frozenset(bad.values())
         self.state = State(next_segment=least_next)
         self.usages: dict[int, Usage] = {}
 
-    def take(self, number: int, size: int) -> None:
-        """All groups of a segment."""
+    def take(self, number: int, size: int, may_be_torn: bool) -> None:
+        """All groups of a segment; but none that is torn and that nobody shares blocks with."""
         self._segments.sync(number)
         gaps: list[Span] = []
         draft = Draft(self._index, self.usages.get)
@@ -142,11 +142,15 @@ class _Builder:
             if fd is None:
                 return
             end = first_group_at(fd, number)
+            torn = find_torn(fd, number, size) if may_be_torn else Torn()
+            bad = self._bad_places | torn.bad
             for done, (offset, group) in enumerate(read_groups(fd, number, 0, size), start=1):
+                if offset in torn.alone and not _has_known(draft, group):
+                    continue
                 gaps.append(Span(number, end, offset - end))
                 end = offset + group.size
                 self.state = replace(self.state, tick=self.state.tick + 1)
-                name_group(draft, group, number, offset, self._bad, self.state.tick)
+                name_group(draft, group, number, offset, bad, self.state.tick)
                 if not done % _GROUPS_PER_BATCH:
                     self._write(draft)
                     draft = Draft(self._index, self.usages.get)
@@ -188,15 +192,14 @@ def name_group(
     group: Group,
     number: int,
     offset: int,
-    bad: Mapping[BlockId, Location],
+    bad: Collection[Location],
     tick: int,
 ) -> None:
-    """All rows that the head of a group speaks of. Raises: StoreBroken."""
-    here = {
-        block_id: where
-        for block_id, where in group.blocks(number, offset)
-        if bad.get(block_id) != where
-    }
+    """All rows that the head of a group speaks of; of particles, but of the bad ones.
+
+    Raises: StoreBroken.
+    """
+    here = {block_id: where for block_id, where in group.blocks(number, offset) if where not in bad}
     places = [here.get(block_id) or _known(draft, block_id) for block_id in group.record.blocks]
     value = draft.get(window_key(group.record.window_id))
     old = decode_window(value) if value is not None else None
@@ -208,6 +211,12 @@ def name_group(
         encoding=group.record.encoding,
     )
     name_window(draft, Named(group.record, row, here), tick)
+
+
+def _has_known(draft: Draft, group: Group) -> bool:
+    """Whether an older segment has the group's window, or any of its blocks."""
+    keys = [window_key(group.record.window_id), *map(block_key, group.record.blocks)]
+    return any(value is not None for value in draft.get_many(keys))
 
 
 def _known(draft: Draft, block_id: BlockId) -> Location:

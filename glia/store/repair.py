@@ -93,7 +93,11 @@ class Mender:
             catalog.dead.erase()  # its rows are lost: groups that are there get new ones
             try:
                 state, usages = rebuild(
-                    new, catalog.segments, catalog.bad, catalog.state.next_segment
+                    new,
+                    catalog.segments,
+                    catalog.bad,
+                    catalog.state.next_segment,
+                    may_be_torn=False,
                 )
                 catalog.take_index(new, state, usages)
                 catalog.dead.erase()

@@ -19,10 +19,13 @@ from tests.store_parts import (
     MIB,
     assert_holds,
     assert_never_wrong,
+    data_bytes,
+    hits,
     index_files,
     killed,
     sealed,
     segment_files,
+    sentinels,
 )
 
 NUM_CUTS = 200 if FULL else 60
@@ -130,6 +133,46 @@ def test_an_index_ahead_of_its_segments_is_a_miss(
     store = _opened(path)
     assert_holds(store, WINDOWS)
     store.close()
+
+
+@pytest.mark.spec(30)
+@pytest.mark.fault("F2")
+def test_an_index_that_is_built_again_names_nothing_torn(tmp_path: Path) -> None:
+    """The index is gone, too: of what was not synced some pages arrived, whole heads among them."""
+    store = DiskStore(tmp_path / "live", 64 * MIB)
+    store.put(SYNCED)
+    start = segment_files(tmp_path / "live")[0].stat().st_size
+    store.put(LATER)
+    killed(store)
+    data = segment_files(tmp_path / "live")[0].read_bytes()
+    rng = random.Random(5)
+    num_torn = num_whole = 0
+    for _ in range(NUM_CUTS):
+        path = tmp_path / "cut"
+        shutil.copytree(tmp_path / "live", path)
+        shutil.rmtree(path / "index")
+        torn = bytearray(data)
+        pages = range(start, len(data), 4096)
+        for page in rng.sample(pages, rng.randint(1, len(pages) // 2)):
+            torn[page : page + 4096] = bytes(len(data[page : page + 4096]))
+        segment_files(path)[0].write_bytes(torn)
+        store = DiskStore(path, 64 * MIB)
+        there = set(store.windows())
+        whole = [window for window in WINDOWS if window.record.window_id in there]
+        assert whole[: len(SYNCED)] == SYNCED
+        assert_holds(store, whole)
+        assert store.stats().num_quarantined == 0
+        (file,) = segment_files(path)
+        assert data_bytes(file) <= store.stats().used_bytes - store._catalog.state.index_bytes
+        assert hits(path, sentinels([w for w in LATER if w not in whole], whole)) == []
+        num_torn += len(WINDOWS) - len(whole)
+        num_whole += len(whole) - len(SYNCED)
+        store.put(LATER)
+        assert_holds(store, WINDOWS)
+        store.close()
+        shutil.rmtree(path)
+    assert num_torn >= NUM_CUTS
+    assert num_whole >= NUM_CUTS
 
 
 class _Marks:

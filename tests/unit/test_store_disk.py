@@ -16,7 +16,7 @@ import pytest
 
 from glia.errors import StoreBroken, StoreFull
 from glia.graph.ids import BlockId, WindowId
-from glia.store import disk
+from glia.store import disk, reading, torn
 from glia.store.base import SealedWindow
 from glia.store.commit import CommitQueue, Ticket
 from glia.store.dead import joined
@@ -416,6 +416,99 @@ def test_a_torn_tail_that_was_cut_off_is_not_counted(tmp_path: Path) -> None:
         file.write(bytes(50_000))
     store = DiskStore(path, 64 * MIB)
     assert store.stats().used_bytes == used
+    store.close()
+
+
+def _mixed(one: SealedWindow, other: SealedWindow) -> SealedWindow:
+    """Of another class, with the first block of one and the second of the other."""
+    record = replace(
+        one.record,
+        numerics_class="native:mixed",
+        blocks=(one.record.blocks[0], other.record.blocks[1]),
+    )
+    return SealedWindow(record, one.prefix_key, (one.particles[0], other.particles[1]))
+
+
+def _flip_in(path: Path, window: SealedWindow, number: int) -> None:
+    """Damage the newest copy of a block."""
+    for file in reversed(segment_files(path)):
+        at = file.read_bytes().rfind(bytes(window.particles[number]))
+        if at >= 0:
+            flip_bit(file, 8 * at + 900)
+            return
+    raise AssertionError("no such particle")
+
+
+def _without_index(store: DiskStore, path: Path, segment_bytes: int = MIB) -> DiskStore:
+    killed(store)
+    shutil.rmtree(path / "index")
+    return DiskStore(path, 64 * MIB, segment_bytes)
+
+
+@pytest.mark.spec(30)
+def test_what_is_torn_is_not_at_the_cost_of_who_shares_it(tmp_path: Path) -> None:
+    """Groups of the newest segment with a bad block, the index lost."""
+    path = tmp_path / "store"
+    window, other, last = sealed(make_chain(3))
+    mixed = _mixed(window, other)
+    store = DiskStore(path, 64 * MIB, MIB)
+    store.put([other])
+    _flip_in(path, other, 0)
+    load(store, [other])
+    store.put([other])  # its second group
+    store.put([window, mixed, last])
+    _flip_in(path, window, 1)
+    _flip_in(path, last, 0)
+    store = _without_index(store, path)
+    assert set(store.windows()) == names([window, other, mixed])
+    assert_holds(store, [other, mixed])
+    assert store.get(window.record.window_id) is None
+    assert store.stats().num_quarantined == 0
+    store.put([window, last])
+    assert_holds(store, [window, other, mixed, last])
+    assert store.check().bad == 0
+    store.close()
+
+
+@pytest.mark.spec(30)
+def test_what_is_torn_is_not_at_the_cost_of_what_it_has_healed(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    window, other = sealed(make_chain(2))
+    mixed = _mixed(window, other)
+    store = DiskStore(path, 64 * MIB, 4096)
+    store.put([window])
+    _flip_in(path, window, 0)
+    load(store, [window])
+    store.put([mixed])  # in a segment of its own
+    assert_holds(store, [window, mixed])
+    _flip_in(path, mixed, 1)
+    store = _without_index(store, path, 4096)
+    assert_holds(store, [window])
+    assert store.get(mixed.record.window_id) is None
+    store.close()
+
+
+@pytest.mark.spec(30)
+def test_only_the_newest_segment_is_hashed_for_a_new_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store"
+    windows = sealed(make_chain(6))
+    store = DiskStore(path, 64 * MIB, 4096)
+    for window in windows:
+        store.put([window])
+    hashed: list[BlockId] = []
+
+    def is_as_named(fd: int, block_id: BlockId, *rest: Any) -> bool:
+        hashed.append(block_id)
+        return reading.is_as_named(fd, block_id, *rest)
+
+    monkeypatch.setattr(torn, "is_as_named", is_as_named)
+    store._mender.rebuild(store._catalog.generation)
+    assert hashed == []  # nobody can have torn anything
+    store = _without_index(store, path)
+    assert hashed == list(windows[-1].record.blocks)
+    assert_holds(store, windows)
     store.close()
 
 

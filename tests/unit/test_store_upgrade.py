@@ -80,7 +80,7 @@ def test_it_is_opened_used_and_of_the_new_version(path: Path) -> None:
 def test_a_crash_before_the_version_is_written_is_no_matter(
     path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    def crash(*args: object) -> None:
+    def crash(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -91,6 +91,25 @@ def test_a_crash_before_the_version_is_written_is_no_matter(
     store = DiskStore(path, 64 * MIB)
     assert (path / "format").read_text() == "glia-store 2\n"
     assert_holds(store, WHOLE)
+    store.close()
+
+
+@pytest.mark.spec(30)
+def test_what_a_power_cut_has_torn_of_it_is_not_named(path: Path) -> None:
+    *_, newest, healed = segment_files(path)
+    healed.unlink()  # of one window: then the newest ends in windows that share nothing
+    data = bytearray(newest.read_bytes())
+    torn = OTHER[8]
+    at = data.index(bytes(torn.particles[1]))
+    data[at : at + 256] = bytes(256)
+    newest.write_bytes(data)
+    rest = [window for window in WHOLE if window not in (torn, ONE[2])]
+    store = DiskStore(path, 64 * MIB)
+    assert set(store.windows()) == names([*rest, ONE[2], BAD])
+    assert_holds(store, rest)
+    assert hits(path, sentinels([torn])) == []
+    store.put([torn])
+    assert_holds(store, [*rest, torn])
     store.close()
 
 
