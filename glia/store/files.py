@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from glia.store.base import Buffer
@@ -45,12 +46,12 @@ def _advance(left: list[memoryview], num: int) -> None:
 
 
 def cut(file: Path, size: int) -> None:
-    """Shorten a file to `size` bytes if it is longer and the file system lets us."""
-    try:
+    """Shorten a file to `size` bytes, durably, if it is longer and the file system lets us."""
+    with suppress(OSError):
         if file.stat().st_size > size:
             os.truncate(file, size)
-    except OSError:
-        return
+            with open(file, "rb") as shortened:
+                os.fsync(shortened.fileno())
 
 
 def sync_directory(path: Path) -> None:

@@ -172,10 +172,10 @@ class _Builder:
         if usage is None:
             return
         num_punched = 0
-        for gap in gaps:
-            if gap.num_bytes > 0:
-                self._segments.erase(gap)
-                num_punched += self._segments.given_back(gap)
+        for gap in [gap for gap in gaps if gap.num_bytes]:
+            self._segments.erase(gap)
+            num_punched += self._segments.given_back(gap)
+        self._segments.sync(number)
         self.usages[number] = replace(usage, size=size, num_punched=num_punched)
         self._index.write([(usage_key(number), self.usages[number].encode())], sync=False)
 

@@ -25,10 +25,12 @@ from glia.store.index import Change, Index
 from glia.store.keys import BLOCK, dead_range_of
 from glia.store.plan import Cursor, plan_put
 from glia.store.schema import Location, Span
+from glia.store.segment import Segments
 from tests.builders import WIDE, make_chain
 from tests.store_parts import (
     MIB,
     assert_holds,
+    data_bytes,
     disk_bytes,
     flip_bit,
     hits,
@@ -248,6 +250,64 @@ def test_erased_bytes_that_cannot_be_synced_are_no_room(
     store.put(windows[30:])
     assert settled
     assert_holds(store, windows[30:])
+    monkeypatch.undo()
+    store.close()
+
+
+@pytest.mark.spec(30)
+@pytest.mark.parametrize("lost", ["", "index"])
+def test_what_a_start_cuts_or_erases_is_synced_before_it_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """Else a second power cut brings bytes back that no row speaks of."""
+    path = tmp_path / "store"
+    store = DiskStore(path, 64 * MIB)
+    windows = sealed(make_chain(3))
+    store.put(windows)
+    killed(store)
+    (file,) = segment_files(path)
+    inode, size = file.stat().st_ino, file.stat().st_size
+    with open(file, "ab") as raw:
+        raw.write(b"torn" * 5000)
+    if lost:
+        shutil.rmtree(path / lost)
+    changed: list[int] = []  # not synced since
+    num_changes = num_syncs = 0
+    fsync, truncate, write, erase = os.fsync, os.truncate, Index.write, Segments.erase
+
+    def synced(fd: int) -> None:
+        fsync(fd)
+        changed[:] = [other for other in changed if other != os.fstat(fd).st_ino]
+
+    def change(number: int) -> None:
+        nonlocal num_changes
+        changed.append(number)
+        num_changes += 1
+
+    def cut(of: Path, to: int) -> None:
+        truncate(of, to)
+        change(of.stat().st_ino)
+
+    def erased(segments: Segments, span: Span) -> None:
+        erase(segments, span)
+        change(segments.file(span.segment).stat().st_ino)
+
+    def written(index: Index, changes: Iterable[Change], *, sync: bool) -> None:
+        nonlocal num_syncs
+        num_syncs += sync
+        assert not sync or not changed
+        write(index, changes, sync=sync)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "truncate", cut)
+    monkeypatch.setattr(Segments, "erase", erased)
+    monkeypatch.setattr(Index, "write", written)
+    store = DiskStore(path, 64 * MIB)
+    assert num_changes
+    assert num_syncs
+    assert file.stat().st_ino == inode
+    assert data_bytes(file) <= size + 4096
+    assert_holds(store, windows)
     monkeypatch.undo()
     store.close()
 
