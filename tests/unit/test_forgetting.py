@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -29,6 +30,7 @@ from tests.unit.test_sparing import attach_of
 from tests.unit.test_writer import BINDING, MoodyStore, memory_of, seal
 
 HOUR_S = 3600.0
+DEADLINE_S = 60.0
 
 
 class NoEngines:
@@ -85,11 +87,20 @@ def run_with(
     body: Callable[[Rig], Awaitable[None]],
     settings: ConversationsConfig | None = None,
 ) -> None:
+    """Fails after a minute of real time: the clock of these tests does not go on by itself."""
     clock = trio.testing.MockClock()
 
     async def main() -> None:
-        async with rig_of(tmp_path, settings or ConversationsConfig(), clock) as rig:
-            await body(rig)
+        token = trio.lowlevel.current_trio_token()
+        with trio.CancelScope() as scope:
+            timer = threading.Timer(DEADLINE_S, token.run_sync_soon, (scope.cancel,))
+            timer.start()
+            try:
+                async with rig_of(tmp_path, settings or ConversationsConfig(), clock) as rig:
+                    await body(rig)
+            finally:
+                timer.cancel()
+        assert not scope.cancelled_caught, "it hangs"
 
     trio.run(main, clock=clock)
 
