@@ -143,7 +143,6 @@ class Fetch:
             self._step()
             await self._read(peer, stream)
         finally:
-            line.close()
             with trio.CancelScope(deadline=trio.current_time() + RESET_S, shield=True):
                 await stream.reset()
 

@@ -278,3 +278,22 @@ def test_what_is_ready_is_not_handed_on_after_a_cancel() -> None:
     session.cancel()
     assert session.ready() is None
     assert session.is_over
+
+
+def test_what_a_lost_peer_owed_is_asked_for_before_what_comes_later() -> None:
+    budget = 8 * CHAIN.profile.window_particle_bytes
+    session = make_world(random.Random(0), [HONEST, HONEST], budget_bytes=budget).session
+    one, two = PeerId("0"), PeerId("1")
+    session.step(0.0)
+    session.opened(one, 0.0)
+    (first,) = session.step(0.0)
+    assert isinstance(first, Ask)
+    for block_id in first.ids[:4]:
+        session.arrived(one, BLOCKS[block_id])
+    session.delivered()
+    session.delivered()
+    session.ended(one, Verdict.LOST)
+    session.opened(two, 0.0)
+    (second,) = [each for each in session.step(0.0) if isinstance(each, Ask)]
+    order = [each for record in CHAIN.records for each in record.blocks]
+    assert list(second.ids) == order[4:20]

@@ -54,6 +54,7 @@ class Run:
 
     async def take(self, record: WindowRecord, particles: Sequence[bytes | None]) -> None:
         await self.taken.take(record, particles)
+        await trio.sleep(0.005)
 
     async def _open(self, peer: PeerId) -> Stream:
         stream = await self.getter.open(peer, BLOCKS)

@@ -7,6 +7,7 @@ import random
 import pytest
 import trio
 
+from glia.errors import PeerLost
 from glia.graph.cid import cid_bytes
 from glia.graph.ids import WindowId
 from p2p.answers import PartReader, best_candidates, found_chains, links_that_fit
@@ -71,6 +72,20 @@ def test_a_particle_by_its_cid() -> None:
     in_world(main)
 
 
+def test_a_particle_request_of_another_length_ends_its_stream() -> None:
+    async def main(net: Internet) -> None:
+        getter, host = net.host("getter"), net.host("host")
+        told: list[Served] = []
+        serve(host, ChainOffer(CHAIN), lambda _, served: told.append(served))
+        await meet(getter, host)
+        for size in (35, 37):
+            with pytest.raises(PeerLost):
+                await particle(getter, host, cid_bytes(bytes(40))[:size])
+        assert told == [Served(is_bad=True)] * 2
+
+    in_world(main)
+
+
 def test_blocks_and_who_is_told_of_them() -> None:
     told: list[tuple[PeerId, Served]] = []
 
@@ -125,6 +140,8 @@ def test_records_are_asked_for_alone() -> None:
         serve(host, ChainOffer(DEEP, links=(b"next",)))
         await meet(getter, host)
         asking = Asking(await getter.open(host.peer_id, FIND))
+        keys = [(120, DEEP.keys[-1])]
+        assert len(await asking.find(question_of(DEEP), keys, want_records=False)) == 1
         walk = Walk(question_of(DEEP), DEEP.tip, 120)
         await asking.get_records(walk)
         assert walk.records == list(DEEP.records)
