@@ -13,6 +13,8 @@ from daemon.forget_calls import ForgetCall
 from daemon.forget_calls import answer as forget_answer
 from daemon.link import Deliver
 from daemon.parts import Parts
+from daemon.peer_calls import PeerCall, network_value
+from daemon.peer_calls import answer as peer_answer
 from daemon.settings import as_text
 from glia.errors import BadRequest
 from glia.graph.ids import WindowId
@@ -37,7 +39,7 @@ from glia.local.messages import (
 from glia.local.values import TierValue, WindowValue
 
 NodeCall = Status | Models | AddModel | Chain | Check | Evict | Shutdown
-ApiCall = NodeCall | ConversationCall | ForgetCall
+ApiCall = NodeCall | ConversationCall | ForgetCall | PeerCall
 
 _PART_BYTES = 256 * 1024
 
@@ -48,6 +50,12 @@ async def answer(parts: Parts, call: ApiCall, post: Deliver) -> Reply:
         return await conversation_answer(parts, call)
     if isinstance(call, ForgetCall):
         return await forget_answer(parts, call, post)
+    if isinstance(call, PeerCall):
+        return await peer_answer(parts, call)
+    return await _answer(parts, call, post)
+
+
+async def _answer(parts: Parts, call: NodeCall, post: Deliver) -> Reply:
     match call:
         case Status():
             return await _status(parts, call)
@@ -79,10 +87,17 @@ async def _status(parts: Parts, call: Status) -> StatusReply:
         uptime_s=time.monotonic() - parts.started_s,
         tiers={"l0": _l0(parts), **tiers},
         engines=parts.engines.values(),
-        counters={**parts.counters, **({"http_restarts": door.num_restarts} if door else {})},
+        counters=_counters(parts),
         http=door.address if door else None,
         settings=as_text(parts.config),
+        network=network_value(parts.peering),
     )
+
+
+def _counters(parts: Parts) -> dict[str, int]:
+    door = {"http_restarts": parts.door.num_restarts} if parts.door else {}
+    network = parts.peering.counts() if parts.peering else {}
+    return {**parts.counters, **door, **network}
 
 
 def _l0(parts: Parts) -> TierValue:

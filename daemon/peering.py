@@ -108,6 +108,12 @@ class Peering:
     def gossip(self) -> Gossip:
         return self._ports.gossip
 
+    def counts(self) -> dict[str, int]:
+        """What `status` shows of it. The bulk path's are those of the ports there are now."""
+        bulk = self._dialer.counters + self._bulk.counters
+        served = {f"bulk_{name}": num for name, num in bulk.items()}
+        return {**self.counters, **served}
+
     # -- what others do with it ---------------------------------------------------------------
 
     def serve(self, offer: Offer) -> None:

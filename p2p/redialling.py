@@ -43,6 +43,10 @@ class Redialling:
         """The opposite. One that was not kept is no matter."""
         self._kept.pop(peer, None)
 
+    def peers(self) -> list[PeerId]:
+        """All that are kept."""
+        return list(self._kept)
+
     def addresses(self, peer: PeerId) -> tuple[Address, ...]:
         """Where it is dialled; nothing for one that is not kept."""
         return self._kept[peer].addresses if peer in self._kept else ()

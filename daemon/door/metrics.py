@@ -97,6 +97,9 @@ class _Node(Collector):
     def collect(self) -> Iterator[Metric]:
         yield _gauge("glia_info", "The version that runs", {(self.status.version,): 1}, "version")
         yield _gauge("glia_uptime_seconds", "Since gliad started", {(): self.status.uptime_s})
+        if self.status.network is not None:
+            connected = {(): self.status.network.num_connected}
+            yield _gauge("glia_peers_connected", "Peers that are connected", connected)
         yield from self._tiers()
         yield from _engines(self.status.engines)
         yield from self._counters()

@@ -17,7 +17,8 @@ from glia.client.conversations import ConversationCalls
 from glia.client.generation import GenerationCalls
 from glia.client.memory import MemoryCalls
 from glia.client.node import NodeCalls
+from glia.client.peers import PeerCalls
 
 
-class Client(NodeCalls, GenerationCalls, ConversationCalls, MemoryCalls):
+class Client(NodeCalls, GenerationCalls, ConversationCalls, PeerCalls, MemoryCalls):
     """All calls of the local API, over one connection to a running gliad."""

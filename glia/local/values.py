@@ -211,3 +211,42 @@ class ReasonValue(Struct, frozen=True):
     found: int = -1
     given: int = -1
     detail: str = ""
+
+
+class PeerValue(Struct, frozen=True):
+    """One peer. Blocks and bytes `in` came from it, `out` went to it.
+
+    name: what it says that it is.
+    neuron: in whose name it signs, "" where that is not known.
+    trust: own, known (it was added), or stranger.
+    connection: who dialled, `in` or `out`; "" where there is none.
+    address: of the connection, else where it is dialled.
+    rtt_s, speed: seconds and bytes/s, None until measured.
+    num_bad: how often it sent what it must not.
+    seen_s: seconds since 1970, UTC; 0 where never.
+    """
+
+    peer: str
+    name: str = ""
+    neuron: str = ""
+    trust: str = "stranger"
+    connection: str = ""
+    address: str = ""
+    rtt_s: float | None = None
+    speed: float | None = None
+    blocks_in: int = 0
+    bytes_in: int = 0
+    blocks_out: int = 0
+    bytes_out: int = 0
+    num_bad: int = 0
+    banned: bool = False
+    seen_s: float = 0.0
+
+
+class NetworkValue(Struct, frozen=True):
+    """A node's network. `why_off`: why it is off just now, "" while it is on."""
+
+    peer_id: str
+    addresses: list[str]
+    num_connected: int
+    why_off: str = ""

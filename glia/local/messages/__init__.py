@@ -68,6 +68,15 @@ from glia.local.messages.node import (
     StatusReply,
     Welcome,
 )
+from glia.local.messages.peers import (
+    AddPeer,
+    BanPeer,
+    ForgetPeer,
+    Identity,
+    IdentityReply,
+    Peers,
+    PeersReply,
+)
 
 PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 1024 * 1024
@@ -89,6 +98,11 @@ ClientMessage = (
     | Gc
     | Runs
     | Explain
+    | Identity
+    | Peers
+    | AddPeer
+    | ForgetPeer
+    | BanPeer
     | Shutdown
     | Attach
     | Staging
@@ -126,6 +140,8 @@ DaemonMessage = (
     | GcReply
     | RunsReply
     | ExplainReply
+    | IdentityReply
+    | PeersReply
     | Matched
     | Leased
     | Sealed
@@ -140,13 +156,14 @@ client_decoder: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder
 daemon_decoder: msgspec.msgpack.Decoder[DaemonMessage] = msgspec.msgpack.Decoder(DaemonMessage)
 
 __all__ = [
-    "MAX_FRAME_BYTES", "PROTOCOL_VERSION", "AddModel", "Attach", "Call", "Cancel", "CancelRun",
-    "Chain", "ChainReply", "Check", "CheckReply", "ClientMessage", "ConversationReply",
-    "Conversations", "ConversationsReply", "DaemonMessage", "Done", "Emitted", "EngineStats",
-    "Event", "Evict", "EvictL0", "EvictReply", "Explain", "ExplainReply", "Failed", "Flush",
-    "Forget", "ForgetL0", "ForgetReply", "Fork", "Gc", "GcReply", "Generate", "Generated",
-    "Hello", "Known", "Lease", "Leased", "Match", "Matched", "Models", "ModelsReply",
+    "MAX_FRAME_BYTES", "PROTOCOL_VERSION", "AddModel", "AddPeer", "Attach", "BanPeer", "Call",
+    "Cancel", "CancelRun", "Chain", "ChainReply", "Check", "CheckReply", "ClientMessage",
+    "ConversationReply", "Conversations", "ConversationsReply", "DaemonMessage", "Done",
+    "Emitted", "EngineStats", "Event", "Evict", "EvictL0", "EvictReply", "Explain",
+    "ExplainReply", "Failed", "Flush", "Forget", "ForgetL0", "ForgetPeer", "ForgetReply", "Fork",
+    "Gc", "GcReply", "Generate", "Generated", "Hello", "Identity", "IdentityReply", "Known",
+    "Lease", "Leased", "Match", "Matched", "Models", "ModelsReply", "Peers", "PeersReply",
     "Progress", "ReadConversation", "Ready", "Release", "Reply", "Run", "Runs", "RunsReply",
-    "Seal", "Sealed", "Shutdown", "Staging", "Status", "StatusReply", "Welcome",
-    "client_decoder", "daemon_decoder", "encoder",
+    "Seal", "Sealed", "Shutdown", "Staging", "Status", "StatusReply", "Welcome", "client_decoder",
+    "daemon_decoder", "encoder",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from glia.local.messages.base import Call, Reply
-from glia.local.values import EngineValue, Label, ModelValue, TierValue
+from glia.local.values import EngineValue, Label, ModelValue, NetworkValue, TierValue
 
 
 class Hello(Call, frozen=True):
@@ -44,6 +44,7 @@ class StatusReply(Reply, frozen=True):
     counters: dict[str, int]
     http: str | None = None  # where the HTTP door is, http://HOST:PORT
     settings: dict[str, str] = {}  # noqa: RUF012 -- a Struct copies it
+    network: NetworkValue | None = None  # None where it is offline
 
 
 class Models(Call, frozen=True):

@@ -1,0 +1,145 @@
+"""What people ask of the network: who this node is there, and whom it knows."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+
+from daemon.network_config import PEER_HINT, is_peer_address, peer_of
+from daemon.parts import Parts
+from daemon.peering import Peering
+from glia.errors import BadRequest, NetworkError, NotFound, PeerUnreachable, QuotaExceeded
+from glia.local.messages import (
+    AddPeer,
+    BanPeer,
+    Done,
+    ForgetPeer,
+    Identity,
+    IdentityReply,
+    Peers,
+    PeersReply,
+    Reply,
+)
+from glia.local.values import NetworkValue, PeerValue
+from p2p.host import Address, Connection, PeerId
+from p2p.ledger import PeerEntry
+
+PeerCall = Identity | Peers | AddPeer | ForgetPeer | BanPeer
+
+_PART_PEERS = 500
+_SHORTEST = 4  # characters of the end of an id, to name it by
+_PEER_ID = re.compile(r"\w{46,64}")
+
+
+async def answer(parts: Parts, call: PeerCall) -> Reply:
+    """The reply to a call. Raises: GliaError."""
+    peering = parts.peering
+    if peering is None:
+        raise NetworkError(
+            "this node is offline: it has no network",
+            hint="gliad stop, then gliad start --listen /ip4/0.0.0.0/tcp/0",
+        )
+    match call:
+        case Identity():
+            host = peering.host
+            return IdentityReply(
+                call.id, host.peer_id, peering.signer.neuron, list(host.addresses())
+            )
+        case Peers():
+            known = _values(peering)
+            return PeersReply(call.id, known[call.start :][:_PART_PEERS], len(known))
+        case AddPeer():
+            return _one(call, peering, await _add(peering, call.address))
+        case ForgetPeer():
+            await _forget(peering, _named(peering, call.peer))
+            return Done(call.id)
+        case BanPeer():
+            peer = PeerId(call.peer)
+            if not _PEER_ID.fullmatch(call.peer):
+                peer = _named(peering, call.peer)
+            peering.host.ban(peer, call.banned)
+            peering.ledger.ban(peer, call.banned, _seen_s(peering, peer))
+            return _one(call, peering, peer)
+
+
+def network_value(peering: Peering | None) -> NetworkValue | None:
+    """What `status` says of it."""
+    if peering is None:
+        return None
+    host = peering.host
+    return NetworkValue(
+        host.peer_id, list(host.addresses()), len(host.connections()), peering.why_off
+    )
+
+
+async def _add(peering: Peering, address: str) -> PeerId:
+    """Raises: BadRequest, PeerRefused, QuotaExceeded."""
+    if not is_peer_address(address):
+        raise BadRequest(f"not an address of a peer: {address[:60]!r}", hint=PEER_HINT)
+    peer = peer_of(address)
+    with suppress(PeerUnreachable):  # then it is dialled again, and listed as not connected
+        await peering.host.connect(Address(address))
+    if not peering.kept.keep(peer, [Address(address)]):
+        raise QuotaExceeded("so many peers are kept already", hint="gliad peers forget PEER")
+    peering.ledger.trust(peer, "known", _seen_s(peering, peer))
+    return peer
+
+
+async def _forget(peering: Peering, peer: PeerId) -> None:
+    peering.kept.leave(peer)
+    peering.host.ban(peer, False)
+    await peering.host.disconnect(peer)
+    peering.ledger.forget(peer)
+
+
+def _named(peering: Peering, text: str) -> PeerId:
+    """The one known peer whose id ends like this. Raises: NotFound, BadRequest."""
+    known = [value.peer for value in _values(peering)]
+    found = [peer for peer in known if peer.endswith(text)]
+    if len(found) == 1 and len(text) >= _SHORTEST:
+        return PeerId(found[0])
+    if not found:
+        raise NotFound(f"no peer {text!r} is known", hint="gliad peers")
+    raise BadRequest(f"{text!r} does not say which peer is meant", hint="gliad peers --json")
+
+
+def _seen_s(peering: Peering, peer: PeerId) -> float:
+    """When it was last there, whatever is now said of it."""
+    entry = peering.ledger.entry(peer)
+    return 0.0 if entry is None else entry.seen_s
+
+
+def _values(peering: Peering) -> list[PeerValue]:
+    connections = {each.peer: each for each in peering.host.connections()}
+    known = dict(peering.ledger.entries())
+    order = dict.fromkeys((*connections, *known, *peering.kept.peers()))
+    return [_value(peering, peer, known.get(peer), connections.get(peer)) for peer in order]
+
+
+def _one(call: AddPeer | BanPeer, peering: Peering, peer: PeerId) -> PeersReply:
+    connection = next((c for c in peering.host.connections() if c.peer == peer), None)
+    entry = peering.ledger.entry(peer)
+    return PeersReply(call.id, [_value(peering, peer, entry, connection)], 1)
+
+
+def _value(
+    peering: Peering, peer: PeerId, entry: PeerEntry | None, connection: Connection | None
+) -> PeerValue:
+    known = entry or PeerEntry()
+    kept = peering.kept.addresses(peer)
+    return PeerValue(
+        peer=peer,
+        name=connection.agent if connection else "",
+        trust=known.trust,
+        connection=connection.direction if connection else "",
+        address=connection.address if connection else next(iter(kept), ""),
+        rtt_s=connection.rtt_s if connection and connection.rtt_s else known.rtt_s,
+        speed=known.speed,
+        blocks_in=known.blocks_in,
+        bytes_in=known.bytes_in,
+        blocks_out=known.blocks_out,
+        bytes_out=known.bytes_out,
+        num_bad=known.num_bad,
+        banned=known.is_banned,
+        seen_s=known.seen_s,
+    )

@@ -1,0 +1,41 @@
+"""Calls about the network."""
+
+from __future__ import annotations
+
+from glia.client.caller import Caller
+from glia.local import messages as m
+from glia.local import values
+
+
+class PeerCalls(Caller):
+    """Who this node is, and whom it knows. All raise NetworkError where it is offline."""
+
+    def identity(self) -> m.IdentityReply:
+        """Who this node is on the network, and where it can be dialled."""
+        return self._call(m.Identity(self._id()), m.IdentityReply)
+
+    def peers(self) -> list[values.PeerValue]:
+        """All peers that are known: those connected, then the last seen."""
+        found: list[values.PeerValue] = []
+        while True:
+            part = self._call(m.Peers(self._id(), len(found)), m.PeersReply)
+            found += part.peers
+            if len(found) >= part.total or not part.peers:
+                return found
+
+    def add_peer(self, address: str) -> values.PeerValue:
+        """Know the peer at a multiaddr from now on; connected where it could be reached.
+
+        Raises: BadRequest, PeerRefused (it is banned here), QuotaExceeded.
+        """
+        (peer,) = self._call(m.AddPeer(self._id(), address), m.PeersReply).peers
+        return peer
+
+    def forget_peer(self, peer: str) -> None:
+        """Disconnect a peer and know nothing of it. Raises: NotFound, BadRequest (ambiguous)."""
+        self._call(m.ForgetPeer(self._id(), peer), m.Done)
+
+    def ban_peer(self, peer: str, *, banned: bool = True) -> values.PeerValue:
+        """Refuse a peer from now on, or no longer. Raises: NotFound, BadRequest."""
+        (value,) = self._call(m.BanPeer(self._id(), peer, banned), m.PeersReply).peers
+        return value

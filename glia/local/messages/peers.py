@@ -1,0 +1,57 @@
+"""Messages about the network: who this node is there, and the peers that it knows."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from glia.local.messages.base import Call, Reply
+from glia.local.values import Count, Name, PeerValue
+
+PeerText = Annotated[str, Meta(min_length=1, max_length=128)]
+
+
+class Identity(Call, frozen=True):
+    """Who this node is on the network. Failed `network` where it is offline."""
+
+
+class IdentityReply(Reply, frozen=True):
+    """`addresses`: where it can be dialled; none while the network is off."""
+
+    peer_id: str
+    neuron: Name
+    addresses: list[str]
+
+
+class Peers(Call, frozen=True):
+    """All peers that are known: those connected, then the last seen, from number `start` on."""
+
+    start: Count = 0
+
+
+class PeersReply(Reply, frozen=True):
+    peers: list[PeerValue]
+    total: int
+
+
+class AddPeer(Call, frozen=True):
+    """Know a peer: dial it now, and again whenever it is not connected.
+
+    Reply: PeersReply of the one, connected or not.
+    """
+
+    address: Annotated[str, Meta(min_length=1, max_length=512)]
+
+
+class ForgetPeer(Call, frozen=True):
+    """Disconnect a peer and know nothing of it. `peer`: its id, or how that ends. Reply: Done."""
+
+    peer: PeerText
+
+
+class BanPeer(Call, frozen=True):
+    """Refuse a peer from now on, or no longer. Reply: PeersReply of the one."""
+
+    peer: PeerText
+    banned: bool = True
