@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -117,9 +117,6 @@ class LooseIndex:
         if not path.exists():
             return self._create()
         try:
-            # Without CURRENT LevelDB would begin anew, with what it finds in its logs.
-            if not (path / "CURRENT").is_file():
-                raise IndexDamaged("the index has no CURRENT")
             return self._checked(Index(path))
         except IndexDamaged as error:
             self._set_aside(error)
@@ -170,11 +167,10 @@ class LooseIndex:
         shutil.rmtree(path, ignore_errors=True)
         copy = Index(path)
         try:
-            rows: Iterable[Change] = (row for row in index.each(b"") if row[0] != _UNSCRUBBED)
-            rows = iter(rows)
+            rows = (row for row in index.each(b"") if row[0] != _UNSCRUBBED)
             while batch := list(islice(rows, _ROWS_PER_BATCH)):
                 copy.write(batch, sync=False)
-            copy.write([(_UNSCRUBBED, None)], sync=True)
+            copy.write([], sync=True)  # all of them are on disk
             copy.close()
             index.replace(path)
         finally:

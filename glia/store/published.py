@@ -195,7 +195,7 @@ class Published:
     def chain_links(self, tip: WindowId, most: int = MAX_CHAIN_LINKS) -> list[bytes]:
         """Links that attest a chain: all to its tip, then one for each span before it.
 
-        They end where a window is attested by nobody.
+        They end where a window is attested by nobody. Args: most: MAX_PER_KEY or more.
         """
         here = self.links(tip)[:MAX_PER_KEY]
         found = list(here)
@@ -205,7 +205,7 @@ class Published:
                 break
             here = sorted(self.links(widest.base), key=lambda data: _rank(data, widest.base))[:1]
             found += here
-        return found[:most]
+        return found
 
     def tips(self, model_id: ModelId | None = None) -> list[PublishedWindow]:
         """The published windows that nothing published continues, of all models or of one."""

@@ -75,16 +75,16 @@ def test_of_one_neuron_a_key_has_the_newest_two(heard: Heard) -> None:
 
 def test_in_all_the_oldest_go_first_also_after_a_restart(tmp_path: Path) -> None:
     heard = Heard(tmp_path / "heard", max_links=10)
-    links = [sign(to(number)) for number in range(25)]
+    links = [sign(to(number)) for number in range(270)]
     for number, link in enumerate(links):
         assert heard.add(link)
         if number == 13:
             heard.close()
             heard = Heard(tmp_path / "heard", max_links=10)
     keys = [link.claim.prefix_key for link in links]
-    assert heard.find(keys) == links[15:]
+    assert heard.find(keys) == links[260:]
     assert heard.stats().num_links == 10
-    assert set(heard.next_links(TIP.base)) == set(links[15:])
+    assert set(heard.next_links(TIP.base)) == set(links[260:])
     heard.close()
 
 

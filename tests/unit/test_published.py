@@ -192,7 +192,7 @@ def test_few_links_attest_a_long_chain_back_to_genesis(published: Published) -> 
     long = make_chain(20, profile=make_profile(num_layers=1), seed=1)
     published.put(long.records, [link_to(long, num) for num in range(1, 21)])
     assert len(published.chain_links(long.tip)) == 20
-    assert len(published.chain_links(long.tip, most=7)) == 7 <= MAX_CHAIN_LINKS
+    assert len(published.chain_links(long.tip, most=12)) == 12 <= MAX_CHAIN_LINKS
 
 
 def link_to(chain: Chain, num: int) -> Link:
@@ -212,6 +212,42 @@ def test_a_window_in_the_middle_comes_with_the_link_that_goes_over_it(published:
     assert published.next_links(root) == [span.encoding]
     assert published.next_links(chain.tip) == []
     assert published.links(chain.window_ids[15]) == [span.encoding]
+
+
+def test_of_several_links_over_a_base_the_one_that_ends_there_and_attests_most(
+    published: Published,
+) -> None:
+    chain = make_chain(24)
+    last = claims(chain.records, 16)[0]
+    records = chain.records
+    made = [claims(records[:end], start)[0] for start, end in ((0, 8), (4, 8), (8, 16), (12, 16))]
+    over = replace(
+        last,
+        base=chain.window_ids[3],
+        num_before=4,
+        tip=chain.window_ids[19],
+        prefix_key=chain.keys[19],
+        num_windows=20,
+    )
+    published.put(records, [sign_link(SIGNER, claim, 1, 1) for claim in (last, over, *made)])
+    found = [parse_link(data).claim for data in published.chain_links(chain.tip)]
+    assert [(c.num_before, c.num_windows) for c in found] == [(16, 24), (8, 16), (0, 8)]
+
+
+def test_the_largest_sequence_counts_and_a_put_is_on_disk_when_it_returns(
+    published: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain, synced = make_chain(20), list[bool]()
+    write = Index.write
+    monkeypatch.setattr(
+        Index,
+        "write",
+        lambda self, rows, *, sync: (synced.append(sync), write(self, rows, sync=sync)),
+    )
+    span, tip = claims(chain.records, 0)
+    published.put(chain.records, [sign_link(SIGNER, span, 9, 1), sign_link(SIGNER, tip, 3, 1)])
+    assert published.last_sequence(SIGNER.neuron) == 9
+    assert synced == [True]
 
 
 def test_links_after_what_another_computed_begin_there(published: Published) -> None:
@@ -264,6 +300,8 @@ def test_at_most_eight_chains_have_one_key_the_newest(published: Published) -> N
     found = find(published, chains[0])
     assert [match.tip for match in found] == [chain.tip for chain in reversed(chains[2:])]
     assert published.records(chains[0].tip, 1) == encodings(chains[0].records)
+    published.take_back([chain.tip for chain in chains[5:]])
+    assert len(find(published, chains[0])) == 3
 
 
 def test_a_window_whose_chain_is_not_published_is_refused_whole(published: Published) -> None:
@@ -295,6 +333,7 @@ def test_a_link_that_disagrees_is_refused_with_its_windows(published: Published)
         replace(tip, base=other.window_ids[15]),
         replace(span, tip=other.window_ids[15]),
         replace(tip, num_before=17, num_windows=21),
+        replace(span, num_windows=30),
         replace(tip, kind=LinkKind.SPLICE),
     ]
     for claim in bad:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.architecture import ROOT
 
-PAGES = sorted((ROOT / "glia/spec").glob("*.md"))
+PAGES = sorted((ROOT / "glia/spec").glob("*.md"), key=lambda page: int(page.stem.split("-")[0]))
 PARTS = (
     "Purpose",
     "Non-goals",
@@ -36,7 +36,7 @@ def test_there_is_a_page_for_each_format() -> None:
     assert [page.stem[:2] for page in PAGES[:6]] == ["0-", "1-", "2-", "3-", "4-", "5-"]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.stem[0] in "1234568"], ids=str)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem[0] in "12345689"], ids=str)
 def test_a_page_has_all_its_parts(page: Path) -> None:
     headings = re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE)
     assert [heading for heading in headings if heading in PARTS] == list(PARTS)
