@@ -33,10 +33,9 @@ class BulkDialer:
         counters: streams opened that way, and tries that failed.
     """
 
-    def __init__(self, host: Host, identity: Identity, num_threads: int = 4) -> None:
+    def __init__(self, host: Host, identity: Identity) -> None:
         self.counters = Counter[str]()
         self._host, self._identity = host, identity
-        self._limiter = trio.CapacityLimiter(num_threads)
         self._shut: dict[PeerId, float] = {}
 
     async def open(self, peer: PeerId, protocol: str) -> Stream:
@@ -95,7 +94,7 @@ class BulkDialer:
         )
         tunnel = Tunnel(self._identity, answer.certificate, is_server=False)
         sock = await _connect(ip, answer.port)
-        stream = BulkStream(sock, tunnel, control.peer, self._limiter, control.reset)
+        stream = BulkStream(sock, tunnel, control.peer, control.reset)
         try:
             await _show(sock, answer.ticket)
             await stream.shake_hands(agreement.binding("client"), agreement.binding("server"))

@@ -11,7 +11,6 @@ import logging
 import math
 import secrets
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -47,7 +46,6 @@ class BulkLimits:
     ticket_read_s: float = 2.0
     handshake_s: float = 5.0
     stream_s: float = 3600.0
-    num_threads: int = 4
 
 
 @dataclass(eq=False)
@@ -75,13 +73,12 @@ class BulkServer:
         self._host, self._identity = host, identity
         self._limits = limits or BulkLimits()
         self._handlers: dict[str, Handler] = {}
-        self._listeners: Sequence[trio.SocketListener] = ()
+        self._listeners: list[trio.SocketListener] = []
         self._port: int | None = None
         self._grants: dict[bytes, _Grant] = {}  # by ticket, until it is shown
         self._num_streams = Counter[PeerId]()
         self._pending: dict[trio.CancelScope, str] = {}  # and the address; without a ticket yet
         self._num_pending = Counter[str]()
-        self._limiter = trio.CapacityLimiter(self._limits.num_threads)
         host.serve(BULK, self._negotiate, timeout_s=self._limits.stream_s)
 
     def serve(self, protocol: str, handler: Handler) -> None:
@@ -202,7 +199,7 @@ class BulkServer:
         """TLS with whom the ticket was given to, then its handler."""
         agreement = grant.agreement
         tunnel = Tunnel(self._identity, agreement.client_certificate, is_server=True)
-        stream = BulkStream(sock, tunnel, agreement.client, self._limiter)
+        stream = BulkStream(sock, tunnel, agreement.client)
         try:
             with trio.fail_after(self._limits.handshake_s):
                 await stream.shake_hands(agreement.binding("server"), agreement.binding("client"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import ssl
-import threading
 from functools import partial
 
 import pytest
@@ -203,7 +202,7 @@ async def by_hand(
     """A handshake with that identity, in that belief. Raises: PeerLost."""
     sock = await both.dial(ticket.ticket)
     tunnel = Tunnel(identity, ticket.certificate, is_server=False)
-    stream = BulkStream(sock, tunnel, both.b.peer_id, trio.CapacityLimiter(1))
+    stream = BulkStream(sock, tunnel, both.b.peer_id)
     both.streams.append(stream)
     with trio.fail_after(5):
         await stream.shake_hands(agreement.binding("client"), agreement.binding("server"))
@@ -475,12 +474,9 @@ def test_cancelling_leaves_nothing_behind(after_s: float) -> None:
                 await stream.reset()
         await until(lambda: not both.server._num_streams)
         await until(lambda: sockets() == before)
-        assert both.dialer._limiter.borrowed_tokens == both.server._limiter.borrowed_tokens == 0
         await assert_serves(both)
 
-    before = threading.active_count()
     run(main)
-    assert threading.active_count() <= before + 8  # trio keeps idle ones for ten seconds
 
 
 def test_a_cancelled_stream_is_of_no_more_use() -> None:
