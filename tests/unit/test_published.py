@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import resource
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,7 +22,7 @@ from glia.errors import (
     StoreVersion,
 )
 from glia.graph.boundaries import announced, asked, pairs
-from glia.graph.ids import BlockId, ModelId, PrefixKey, WindowId, genesis_window
+from glia.graph.ids import BlockId, ModelId, WindowId, genesis_window
 from glia.graph.link import Claim, Link, LinkKind, parse_link, sign_link
 from glia.graph.neuron import Signer
 from glia.graph.spans import claims
@@ -32,7 +33,7 @@ from glia.store.published_rows import MAX_PER_KEY
 from tests.builders import CLASS, MODEL, TINY, Chain, make_chain, make_profile, make_tokens
 
 SIGNER, OTHER = Signer(b"\1" * 32), Signer(b"\2" * 32)
-NOBODY = PrefixKey(bytes(32))
+NOBODY = WindowId(bytes(32))
 HOLD_S = 1_800_000_060
 
 
@@ -340,7 +341,7 @@ def test_a_link_that_disagrees_is_refused_with_its_windows(published: Published)
         with pytest.raises(MalformedParticle):
             published.put(chain.records, [sign_link(SIGNER, claim, 1, 1)])
     with pytest.raises(NotFound):
-        published.put(chain.records, [sign_link(SIGNER, replace(tip, tip=NOBODY), 1, 1)])  # type: ignore[arg-type]
+        published.put(chain.records, [sign_link(SIGNER, replace(tip, tip=NOBODY), 1, 1)])
     assert published.stats().num_windows == 20
     assert find(published, chain) == []
 
@@ -376,6 +377,30 @@ def test_where_a_chain_is_announced_and_when_it_was(tmp_path: Path) -> None:
     assert published.windows_at(chain.tip, []) == []
     assert published.windows_at(WindowId(bytes(32)), [16]) == []
     published.close()
+
+
+def test_it_is_read_while_it_is_written_and_taken_back(published: Published) -> None:
+    trunk, stop, wrong = make_chain(20), threading.Event(), list[object]()
+    published.put(trunk.records, sign(trunk))
+    expected = (encodings(trunk.records), find(published, trunk))
+
+    def read() -> None:
+        while not stop.is_set():
+            found = (published.records(trunk.tip, 20), find(published, trunk))
+            if found != expected:
+                wrong.append(found)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for seed in range(1, 8):
+        branch = make_chain(10, base=trunk, seed=seed)
+        published.put(branch.records, sign(branch, 20))
+        published.take_back(branch.window_ids[20:])
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert wrong == []
 
 
 # -- taking back ---------------------------------------------------------------------------
