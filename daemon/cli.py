@@ -20,6 +20,7 @@ from daemon.verbs import (
     forget,
     models,
     node,
+    peers,
     ps,
     recall,
     run,
@@ -29,7 +30,9 @@ from daemon.verbs import (
 from daemon.verbs.arguments import absolute, nameable
 from glia.errors import BadRequest, GliaError
 
-_GROUPS = (node, config, doctor, unit, models, run, chat, conversations, forget, recall, ps, store)
+_GROUPS = (
+    node, config, doctor, unit, models, run, chat, conversations, forget, recall, ps, peers, store,
+)  # fmt: skip
 
 Verb = Callable[[argparse.Namespace], int]
 

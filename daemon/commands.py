@@ -21,7 +21,9 @@ VERBS = (
     "forget",
     "fork",
     "gc",
+    "id",
     "models",
+    "peers",
     "ps",
     "recall",
     "run",
@@ -31,7 +33,9 @@ VERBS = (
     "unit",
     "wait",
 )
-_COMMAND = re.compile(rf"\bgliad (?:{'|'.join(VERBS)})\b(?: add\b)?+(?! --data-dir| --help)")
+_COMMAND = re.compile(
+    rf"\bgliad (?:{'|'.join(VERBS)})\b(?: (?:add|ban|forget)\b)?+(?! --data-dir| --help)"
+)
 
 
 def addressed(text: str, data_dir: Path) -> str:

@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import msgspec
 
+from daemon.network_config import NetworkFlags
 from daemon.paths import Paths
 from glia.client import Client
 from glia.errors import (
@@ -37,19 +38,20 @@ class Report(msgspec.Struct):
     hint: str | None
 
 
-def command(data_dir: Path, config: Path | None) -> list[str]:
+def command(data_dir: Path, config: Path | None, flags: NetworkFlags) -> list[str]:
     """The command line of the process that is gliad."""
     named = ["--config", str(config)] if config else []
-    return [sys.executable, "-m", "daemon.process", "--data-dir", str(data_dir), *named]
+    where = ["--data-dir", str(data_dir)]
+    return [sys.executable, "-m", "daemon.process", *where, *named, *flags.argv()]
 
 
-def become(data_dir: Path, config: Path | None) -> NoReturn:
+def become(data_dir: Path, config: Path | None, flags: NetworkFlags) -> NoReturn:
     """Turn this process into gliad, in the foreground."""
     refuse_second(data_dir)
-    os.execv(sys.executable, [*command(data_dir, config), "--foreground"])  # noqa: S606 -- ours
+    os.execv(sys.executable, [*command(data_dir, config, flags), "--foreground"])  # noqa: S606 -- ours
 
 
-def start(data_dir: Path, config: Path | None, timeout_s: float) -> int:
+def start(data_dir: Path, config: Path | None, flags: NetworkFlags, timeout_s: float) -> int:
     """Start gliad in the background and return its pid when it answers.
 
     Raises: AlreadyRunning, NotRunning (not ready in time), or what kept it from starting.
@@ -58,7 +60,7 @@ def start(data_dir: Path, config: Path | None, timeout_s: float) -> int:
     _make_private(data_dir)
     report, report_end = os.pipe()
     try:
-        child = _spawn(data_dir, config, report_end)
+        child = _spawn(command(data_dir, config, flags), data_dir, report_end)
         os.close(report_end)
         report_end = -1
         return _until_ready(child, report, data_dir, time.monotonic() + timeout_s)
@@ -121,12 +123,12 @@ def lock_holder(data_dir: Path) -> int:
     return 0
 
 
-def _spawn(data_dir: Path, config: Path | None, report_end: int) -> subprocess.Popen[bytes]:
+def _spawn(argv: list[str], data_dir: Path, report_end: int) -> subprocess.Popen[bytes]:
     path = Paths(data_dir).stderr
     try:
         with open(path, "wb", opener=_private) as stderr:
             return subprocess.Popen(  # noqa: S603 -- our own module
-                [*command(data_dir, config), "--report-fd", str(report_end)],
+                [*argv, "--report-fd", str(report_end)],
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
                 stderr=stderr,

@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ from daemon import show
 from daemon.config import load_config
 from daemon.launch import Report
 from daemon.node import main as run_node
+from daemon.verbs.arguments import add_network, network_flags
 from glia.errors import GliaError
 
 
@@ -29,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", type=Path)
     parser.add_argument("--report-fd", type=int)
     parser.add_argument("--foreground", action="store_true")
+    add_network(parser)
     args = parser.parse_args(argv)
     if args.report_fd is not None:
         os.set_inheritable(args.report_fd, False)  # engines must not hold it open
@@ -37,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.umask(0o077)
     os.chdir("/")  # hold no directory of the starter's busy
     try:
-        return run_node(load_config(args.data_dir, args.config, os.environ))
+        config = load_config(args.data_dir, args.config, os.environ)
+        return run_node(replace(config, network=network_flags(args).over(config.network)))
     except GliaError as problem:
         _report(problem, args.report_fd, args.data_dir)
         return problem.exit_code

@@ -6,6 +6,7 @@ import argparse
 import math
 from pathlib import Path
 
+from daemon.network_config import NetworkFlags
 from glia.errors import BadRequest
 
 
@@ -19,6 +20,26 @@ def absolute(text: str) -> Path:
 def add_config(verb: argparse.ArgumentParser) -> None:
     """Declare --config."""
     verb.add_argument("--config", type=absolute, metavar="F", help="instead of DIR/glia.toml")
+
+
+def add_network(verb: argparse.ArgumentParser) -> None:
+    """Declare what is said of the network."""
+    verb.add_argument("--offline", action="store_true", help="no network: no socket of it is made")
+    verb.add_argument(
+        "--listen", action="append", default=[], metavar="ADDR", help="as /ip4/127.0.0.1/tcp/0"
+    )
+    verb.add_argument(
+        "--bootstrap",
+        action="append",
+        default=[],
+        metavar="ADDR",
+        help="a peer to connect to, as gliad id shows it there",
+    )
+
+
+def network_flags(args: argparse.Namespace) -> NetworkFlags:
+    """What was said of it."""
+    return NetworkFlags(args.offline, tuple(args.listen), tuple(args.bootstrap))
 
 
 def nameable(path: Path) -> Path:

@@ -13,11 +13,12 @@ from typing import Any
 
 from daemon import launch, show
 from daemon.config import load_config
-from daemon.verbs.arguments import add_config, seconds
+from daemon.verbs.arguments import add_config, add_network, network_flags, seconds
 from glia.client import Client
 from glia.errors import EngineFailed, NotRunning
 from glia.local.address import socket_path
 from glia.local.messages import StatusReply
+from glia.local.values import NetworkValue
 
 _POLL_S = 0.05
 _FAILED = "gliad runs without it; gliad models shows where it is, and gliad.log says more"
@@ -28,6 +29,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     """Declare this module's verbs."""
     start = verbs.add_parser("start", parents=[common], help="start gliad in the background")
     add_config(start)
+    add_network(start)
     start.add_argument(
         "--wait-models", action="store_true", help="return when [engine] preload is loaded"
     )
@@ -64,13 +66,17 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
 def _start(args: argparse.Namespace) -> int:
     socket_path(args.data_dir)
     config = load_config(args.data_dir, args.config, os.environ)  # a mistake is told here
+    flags = network_flags(args)
+    flags.over(config.network)
     if args.foreground:
-        launch.become(args.data_dir, args.config)
-    pid = launch.start(args.data_dir, args.config, args.timeout)
+        launch.become(args.data_dir, args.config, flags)
+    pid = launch.start(args.data_dir, args.config, flags, args.timeout)
     with Client.connect(args.data_dir) as client:
-        http = client.status().http
-    where = f"socket {socket_path(args.data_dir)}{f', {http}' if http else ''}"
-    show.note(f"gliad is running: pid {pid}, {where}")
+        status = client.status()
+    http = f", {status.http}" if status.http else ""
+    show.note(f"gliad is running: pid {pid}, socket {socket_path(args.data_dir)}{http}")
+    if status.network is not None:
+        show.note(f"network: {_network_line(status.network)}")
     if args.wait_models:
         _until_loaded(args.data_dir, config.engine.preload)
     return 0
@@ -128,6 +134,7 @@ def _show_status(status: StatusReply) -> None:
     show.line(f"gliad {status.version}, pid {status.pid}, up {status.uptime_s:,.0f} s")
     show.line(f"data dir {status.data_dir}")
     show.line(f"socket   {status.socket}")
+    show.line(f"network  {_network_line(status.network)}" if status.network else "network  offline")
     show.line(f"http     {status.http}\n" if status.http else "")
     show.table(
         ("TIER", "USED", "CAP", "WINDOWS", "HITS", "MISSES", "EVICTIONS", "QUARANTINED"),
@@ -163,6 +170,12 @@ def _show_status(status: StatusReply) -> None:
         elif engine.loading:
             share = f" {100 * engine.done // engine.total}%" if engine.total else ""
             show.line(f"{engine.model}: {engine.loading}{share}")
+
+
+def _network_line(network: NetworkValue) -> str:
+    if network.why_off:
+        return f"off: {network.why_off}; it is tried again"
+    return f"{network.num_connected:,} connected, at {', '.join(network.addresses) or 'no address'}"
 
 
 def version_line() -> str:

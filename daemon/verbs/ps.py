@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from daemon import show
+from daemon.verbs.watching import watch
 from glia.client import Client
 from glia.local.values import RunValue
 
 _TIERS = ("l0", "l1", "l2", "peers")
 _ENDED = ("stop", "length")
-_REFRESH_S = 1.0
 _MAX_NAME = 64  # of those that can be
-_CLEAR = "\x1b[H\x1b[2J"
 
 
 def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -29,30 +27,17 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 def _ps(args: argparse.Namespace) -> int:
     with Client.connect(args.data_dir) as client:
-        if not args.watch:
-            _show(client.runs(), as_json=args.json)
-            return 0
-        try:
-            while True:
-                _show_again(client.runs(), as_json=args.json)
-                time.sleep(_REFRESH_S)
-        except KeyboardInterrupt:
-            return 0
-
-
-def _show_again(runs: Sequence[RunValue], *, as_json: bool) -> None:
-    if as_json:
-        show.json_line(runs)
-        return
-    show.piece(_CLEAR if sys.stdout.isatty() else "\n")
-    _show(runs, as_json=False)
-    show.flush()
-
-
-def _show(runs: Sequence[RunValue], *, as_json: bool) -> None:
-    if as_json:
+        if args.watch:
+            return watch(client.runs, _show, as_json=args.json)
+        runs = client.runs()
+    if args.json:
         show.as_json(runs)
-        return
+    else:
+        _show(runs)
+    return 0
+
+
+def _show(runs: Sequence[RunValue]) -> None:
     tiers = [tier for tier in _TIERS if tier != "peers" or any(r.cached.peers for r in runs)]
     show.table(
         ("MODEL", "CONVERSATION", "STATE", "BEGUN", "PROMPT", *(tier.upper() for tier in tiers),
