@@ -18,21 +18,21 @@ import torch
 
 from glia.engine.admission import Admission
 from glia.engine.computation import Computation, Computed
+from glia.engine.endings import Endings
+from glia.engine.intake import take_in
 from glia.engine.memory import TierMemory
 from glia.engine.outcome import Broken, Emitted, Finished, Outcome, Prefilled
 from glia.engine.residency import L0Stats, Residency
-from glia.engine.sampler import Sampler
 from glia.engine.scheduler import Scheduler
 from glia.engine.sealing import Sealer
-from glia.engine.sequence import Answer, Request, Sequence, State
-from glia.engine.stops import Decode, Stops
+from glia.engine.sequence import Request, Sequence, State
+from glia.engine.stops import Decode
 from glia.errors import (
     CapacityError,
     EngineFailed,
     GliaError,
     NotFound,
     NotRunning,
-    PromptError,
     ProtocolError,
     StoreError,
 )
@@ -83,11 +83,8 @@ class Engine:
         self._memory = memory
         self._size = profile.block_size
         piece = max(1, settings.prefill_tokens // self._size) * self._size
-        self._eos_tokens = frozenset(eos_tokens)
-        self._decode_text = decode
         self._num_requests = 0
-        self._stops: dict[Sequence, Stops] = {}
-        self._ending: dict[Sequence, str] = {}
+        self._endings = Endings(eos_tokens, decode)
         self._residency = Residency(settings.num_slots, settings.slot_bytes)
         self._scheduler = Scheduler(settings.num_slots, self._size, settings.max_running)
         self._admission = Admission(memory, model, self._residency, profile)
@@ -103,18 +100,8 @@ class Engine:
         Raises: PromptError (empty, token out of range, too long), PoolExhausted (larger
             than L0).
         """
-        self._check(request)
-        length = len(request.tokens)
-        limit = min(length + request.max_tokens, self._model.context_tokens)
+        sequence = take_in(request, self._num_requests + 1, self._model, self._size)
         self._num_requests += 1
-        sequence = Sequence(
-            number=self._num_requests,
-            request=request,
-            limit=limit,
-            num_slots=-(-limit // self._size),
-            sampler=Sampler(request.sampling),
-            tokens=list(request.tokens),
-        )
         self._scheduler.add(sequence)
         self._register(sequence)
         return sequence
@@ -124,7 +111,7 @@ class Engine:
 
         Raises: PoolExhausted where L0 has no room for it beside what runs.
         """
-        if sequence.state is State.FINISHED or sequence in self._ending:
+        if sequence.state is State.FINISHED or sequence in self._endings:
             raise ValueError("only a sequence that runs can be forked")
         self._sealer.drain(sequence)
         self._num_requests += 1
@@ -137,7 +124,7 @@ class Engine:
     def cancel(self, sequence: Sequence) -> None:
         """End it at the next step, with what it has."""
         if sequence.state is not State.FINISHED:
-            self._ending[sequence] = "cancelled"
+            self._endings.cancel(sequence)
 
     def evict_l0(self) -> tuple[int, int]:
         """Drop every slot that no sequence uses. Returns: (bytes, windows)."""
@@ -193,7 +180,7 @@ class Engine:
         """
         self._sealer.collect()
         outcomes: list[Outcome] = []
-        for sequence in tuple(self._ending):
+        for sequence in self._endings.due:
             outcomes += self._guarded(self._finish, sequence)
         outcomes += self._decode(self._scheduler.to_decode())
         prefilling = self._scheduler.to_prefill()
@@ -256,15 +243,12 @@ class Engine:
         token = sequence.sampler.choose(logits)
         sequence.tokens.append(token)
         sequence.marks.setdefault("first_token", time.perf_counter())
-        if self._stops[sequence].reached(sequence.answer):
-            self._ending[sequence] = "stop"
-        elif len(sequence.tokens) >= sequence.limit:
-            self._ending[sequence] = "length"
+        self._endings.look(sequence)
         return [Emitted(sequence, token)]
 
     def _finish(self, sequence: Sequence) -> list[Outcome]:
         """Name the last windows, wait until all are durable, give the slots back."""
-        reason = self._ending[sequence]
+        reason = self._endings.reason(sequence)
         if reason != "cancelled" and self._computation.last_fills_window(sequence):
             self._computation.run(sequence, 1, "last_window")
         started = time.perf_counter()
@@ -278,41 +262,13 @@ class Engine:
             tip = None
         sequence.spend("flush", time.perf_counter() - started)
         self._leave(sequence)
-        first = sequence.marks.get("first_token", sequence.marks["submit"])
-        answer = Answer(
-            tokens=tuple(sequence.answer),
-            finish_reason=reason,
-            tip=tip,
-            usage=sequence.usage,
-            ttft_ms=(first - sequence.marks["submit"]) * 1000.0,
-            timings_ms={part: spent * 1000.0 for part, spent in sequence.spent_s.items()},
-            warning=sequence.warning,
-        )
-        return [Finished(sequence, answer)]
+        return [Finished(sequence, sequence.answered(reason, tip))]
 
     # -- coming and going -----------------------------------------------------------------
 
-    def _check(self, request: Request) -> None:
-        length, room = len(request.tokens), self._model.context_tokens
-        if not length:
-            raise PromptError("the prompt is empty", hint="give at least one token")
-        if length >= room:
-            raise PromptError(
-                f"the prompt has {length} tokens; the model's context has room for {room}, "
-                "answer included",
-                hint="shorten the prompt",
-            )
-        if not all(0 <= token < self._model.vocab_size for token in request.tokens):
-            raise PromptError(
-                f"a token is outside of the vocabulary of {self._model.vocab_size}",
-                hint="tokenize with this model's own tokenizer",
-            )
-
     def _register(self, sequence: Sequence) -> None:
         sequence.marks["submit"] = time.perf_counter()
-        request = sequence.request
-        own = frozenset() if request.ignore_eos else self._eos_tokens
-        self._stops[sequence] = Stops(own | request.stop_tokens, request.stop, self._decode_text)
+        self._endings.watch(sequence)
 
     def _leave(self, sequence: Sequence) -> None:
         """Its slots are given back; named ones stay resident until they are evicted."""
@@ -322,8 +278,7 @@ class Engine:
         sequence.table, sequence.tail = [], None
         sequence.state = State.FINISHED
         self._scheduler.remove(sequence)
-        self._ending.pop(sequence, None)
-        del self._stops[sequence]
+        self._endings.drop(sequence)
 
     def _guarded(self, work: _Work, sequence: Sequence) -> list[Outcome]:
         """One exception fails one sequence; without the memory below nothing can go on."""

@@ -133,6 +133,20 @@ class Sequence:
         """Count time against a part."""
         self.spent_s[part] = self.spent_s.get(part, 0.0) + seconds
 
+    def answered(self, reason: str, tip: WindowId | None) -> Answer:
+        """What became of the request, now that it ends for this reason."""
+        submitted = self.marks["submit"]
+        first = self.marks.get("first_token", submitted)
+        return Answer(
+            tokens=tuple(self.answer),
+            finish_reason=reason,
+            tip=tip,
+            usage=self.usage,
+            ttft_ms=(first - submitted) * 1000.0,
+            timings_ms={part: spent * 1000.0 for part, spent in self.spent_s.items()},
+            warning=self.warning,
+        )
+
     def fork(self, number: int, block_size: int) -> Sequence:
         """A sequence that goes on from here by itself, with the same answer so far.
 

@@ -83,7 +83,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(target=live, sequence=live)
     def fork(self, sequence: Sequence) -> Sequence:
-        if sequence.state is State.DECODING and sequence not in self.rig.engine._ending:
+        if sequence.state is State.DECODING and sequence not in self.rig.engine._endings:
             try:
                 return self.rig.engine.fork(sequence)
             except PoolExhausted:
