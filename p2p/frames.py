@@ -26,9 +26,6 @@ PROGRESS_S = 10.0
 
 _READ_BYTES = 256 * 1024  # fewer reads, fewer window updates
 _PIECE_BYTES = 64 * 1024  # sent under one deadline; less than PROGRESS_BYTES
-# Whoever takes a piece so soon is sent larger ones, which cost either side half the work.
-_SOON_S = 0.05
-_LARGE_PIECE_BYTES = 256 * 1024
 
 
 class Reader:
@@ -109,14 +106,10 @@ def encode_frame(content: bytes) -> bytes:
 
 async def send_body(stream: Stream, data: bytes) -> None:
     """Send, as long as the other side takes at least 8 KiB/s. Raises: PeerLost."""
-    view, size = memoryview(data), _PIECE_BYTES
-    while view:
-        piece, view = view[:size], view[size:]
-        began_s = trio.current_time()
-        with _within(PROGRESS_S * max(1, len(piece) / PROGRESS_BYTES), "does not read"):
-            await stream.send_all(piece)
-        is_soon = trio.current_time() - began_s < _SOON_S
-        size = _LARGE_PIECE_BYTES if is_soon else _PIECE_BYTES
+    view = memoryview(data)
+    for at in range(0, len(view), _PIECE_BYTES):
+        with _within(PROGRESS_S, "does not read"):
+            await stream.send_all(view[at : at + _PIECE_BYTES])
 
 
 @contextmanager
