@@ -42,8 +42,8 @@ class Plan:
 
 PLAN: ContextVar[Plan | None] = ContextVar("plan", default=None)
 
-# Within trio, where nothing is ever raised: nurseries' ends, and the wait for a thread.
-_NEVER_RAISE = {"_nested_child_finished", "to_thread_run_sync"}
+# Within trio, where nothing is ever raised: nurseries' ends, locks, the wait for a thread.
+_NEVER_RAISE = {"_nested_child_finished", "to_thread_run_sync", "acquire"}
 _SHIELDED = trio._core._traps.CancelShieldedCheckpoint
 
 

@@ -19,6 +19,7 @@ from libp2p.abc import INetStream
 from libp2p.custom_types import TProtocol
 from libp2p.kad_dht.common import PROTOCOL_ID as PUBLIC_KAD
 from libp2p.kad_dht.pb.kademlia_pb2 import Message
+from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
 from libp2p.peer.peerinfo import PeerInfo
 from libp2p.pubsub.gossipsub import PROTOCOL_ID_V11
@@ -189,6 +190,19 @@ async def a_dial_that_waits_for_nothing(new: NewNode) -> bool:
             await one.connect(victim)
             took_s.append(trio.current_time() - start_s)
         return statistics.median(took_s) < 0.2
+
+
+@scenario
+async def an_address_that_was_heard_of(new: NewNode) -> bool:
+    """Nobody asked for a connection to it."""
+    async with AsyncExitStack() as stack:
+        one, victim = await stack.enter_async_context(new()), await stack.enter_async_context(new())
+        swarm = victim.host.get_network()
+        assert isinstance(swarm, Swarm)
+        swarm.peerstore.add_addrs(one.host.get_id(), [one.address()], 3600)
+        await swarm.auto_connector.maybe_connect()
+        await trio.sleep(0.5)
+        return not victim.is_connected(one)
 
 
 @scenario

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 
 import trio
@@ -21,6 +22,8 @@ _KEY_BYTES = 32
 _BLAKE3_MULTIHASH = b"\x1e\x20"  # so that a CID finds its providers, whoever looks
 _ASK_S = 10.0  # one peer
 _ALONE = "no peer of the directory could be told"
+
+_log = logging.getLogger("gliad.p2p.libp2p")
 
 Learn = Callable[[Found], None]
 
@@ -110,6 +113,8 @@ class LibP2PDirectory:
                 with trio.fail_after(_ASK_S):
                     await ask(peer, key)
                 num_done += 1
+            except Exception as error:  # a peer can make anything of an answer
+                _log.debug("peer %s of the directory fails: %r", peer, error)
             finally:
                 num_left -= 1
                 if not num_left:

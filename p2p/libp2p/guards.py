@@ -20,6 +20,7 @@ from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
 from glia.errors import NetworkError
 from p2p.libp2p import caps
+from p2p.libp2p.connection import GuardedConnection
 from p2p.libp2p.yamux import GuardedStream
 
 _RETRY_S = 1.0
@@ -56,6 +57,8 @@ def apply(agent: str) -> None:
     yamux = importlib.import_module("libp2p.stream_muxer.yamux.yamux")
     yamux.MAX_WINDOW_SIZE = caps.MAX_WINDOW_BYTES  # type: ignore[attr-defined]
     yamux.YamuxStream = GuardedStream  # type: ignore[attr-defined]
+    connection = importlib.import_module("libp2p.network.connection.swarm_connection")
+    connection.SwarmConn = GuardedConnection  # type: ignore[attr-defined]
     identify = importlib.import_module("libp2p.identity.identify.identify")
     identify.AGENT_VERSION = agent  # type: ignore[attr-defined]
     TrioManager.run_task = run_task  # type: ignore[assignment,method-assign]

@@ -9,6 +9,7 @@ from typing import Any, cast
 import trio
 from libp2p.abc import IMuxedConn, INetConn, INetStream, IPeerStore
 from libp2p.io.abc import ReadWriteCloser
+from libp2p.network.auto_connector import AutoConnector
 from libp2p.network.config import ConnectionConfig, RetryConfig
 from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.network.connection.swarm_connection import SwarmConn
@@ -26,6 +27,19 @@ from p2p.libp2p.yamux import GuardedYamux
 
 _REDIAL_S = 1.0  # the library does not dial a peer for a minute after it failed once
 _log = logging.getLogger("gliad.p2p.libp2p")
+
+
+class _NoAutoConnector(AutoConnector):
+    """Dials nobody: the library's dials whom it has heard of, up to half of the limit."""
+
+    async def start(self) -> None:
+        pass
+
+    async def run_background_task(self, nursery: trio.Nursery) -> None:
+        pass
+
+    async def maybe_connect(self) -> None:
+        pass
 
 
 class GuardedSwarm(Swarm):
@@ -59,6 +73,7 @@ class GuardedSwarm(Swarm):
             psk=psk,
         )
         self._negative_peer_cache._ttl = _REDIAL_S
+        self.auto_connector = _NoAutoConnector(self)
 
     async def _handle_inbound_connection(
         self, read_write_closer: ReadWriteCloser, maddr: Multiaddr

@@ -161,6 +161,14 @@ class GuardedYamux(library.Yamux):
         if len(self.streams) >= MAX_STREAMS:
             self.event_shutting_down.set()
 
+    async def start(self) -> None:
+        """However its reader ends, nobody waits for it, or takes it for alive."""
+        try:
+            await super().start()
+        finally:
+            await self._cleanup_on_error()
+            self.event_started.set()
+
     async def handle_incoming(self) -> None:
         await super().handle_incoming()
         await self._cleanup_on_error()  # a flag alone ends the library's loop, and cleans nothing
