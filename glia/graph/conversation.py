@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from glia.errors import BadRequest, MalformedParticle
 from glia.graph.ids import ModelId, WindowId
 from glia.graph.privacy import Visibility, tightened
+from glia.graph.publishable import public_tokens
 from glia.graph.tokens import TOKEN_BYTES, pack_tokens
 
 MAX_TOKENS = 2**20
@@ -101,6 +102,7 @@ class Head:
 
     Attributes:
         visibility: of the log's last token, the strictest.
+        num_public: tokens of the leading public span: what may be published, or asked of peers.
         tips: every tip it ever had, oldest first, those of parts dropped since included.
         text_bytes: of all messages.
     """
@@ -113,6 +115,7 @@ class Head:
     num_turns: int
     text_bytes: int
     visibility: Visibility
+    num_public: int
     tip: WindowId | None
     tips: tuple[WindowId, ...]
 
@@ -128,6 +131,7 @@ class Head:
             num_turns=self.num_turns + 1,
             text_bytes=self.text_bytes + _text_bytes(turn.messages),
             visibility=_label_after(turn, self.visibility),
+            num_public=_public_after(turn, self),
             tip=turn.tip,
             tips=_with_tip(self.tips, turn.tip),
         )
@@ -135,7 +139,7 @@ class Head:
 
 def new_head(begin: Begin, origin: Origin | None = None) -> Head:
     """A conversation in which nothing was said yet."""
-    return Head(begin, origin, begin.created_us, 0, 0, 0, 0, Visibility.PUBLIC, None, ())
+    return Head(begin, origin, begin.created_us, 0, 0, 0, 0, Visibility.PUBLIC, 0, None, ())
 
 
 class Replay:
@@ -183,6 +187,7 @@ class Replay:
             num_messages=len(self.messages),
             text_bytes=text_bytes,
             visibility=label,
+            num_public=min(self.head.num_public, num_tokens),
         )
 
 
@@ -268,6 +273,14 @@ def _label_after(turn: Turn, before: Visibility) -> Visibility:
     if turn.messages and turn.messages[-1].end == end:
         return turn.messages[-1].visibility
     return Visibility.PRIVATE if turn.tokens else before
+
+
+def _public_after(turn: Turn, head: Head) -> int:
+    """How many leading tokens are public after a turn."""
+    if head.visibility is not Visibility.PUBLIC:
+        return head.num_public
+    said = [(message.start, message.end, message.visibility) for message in turn.messages]
+    return public_tokens([(0, turn.keep, Visibility.PUBLIC), *said])
 
 
 def _text_bytes(messages: Iterable[Message]) -> int:

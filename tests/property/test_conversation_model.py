@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -57,6 +58,11 @@ class Known:
             return round(2 * share * len(self.tokens))
         ends = [0, len(self.tokens), *(message[3] for message in self.messages)]
         return ends[round((2 * share - 1) * (len(ends) - 1))]
+
+    @property
+    def num_public(self) -> int:
+        leading = itertools.takewhile(lambda message: message[4] == "public", self.messages)
+        return max((message[3] for message in leading), default=0)
 
     @property
     def label(self) -> str:
@@ -224,6 +230,7 @@ class ConversationMachine(RuleBasedStateMachine):
             assert self.talks.tips_of(name) == known.tips
             assert replay.head == self.talks.head(name)
             assert replay.head.text_bytes == sum(len(m[1] or "") for m in known.messages)
+            assert replay.head.num_public == known.num_public
             if known.tokens:
                 assert self.talks.value(name).visibility == known.label
         for path in self.directory.glob("*.conv"):
