@@ -13,7 +13,7 @@ from p2p.host import PeerId
 
 MAX_ADDRESSES = 64
 LISTEN_HINT = 'write it like "/ip4/127.0.0.1/tcp/4001"; port 0 is any'
-PEER_HINT = 'write it like "/ip4/192.0.2.1/tcp/4001/p2p/12D3Koo...", which gliad id shows there'
+PEER_HINT = 'write it like "/ip4/192.0.2.1/tcp/4001/p2p/12D3Koo...", as the other node shows it'
 
 _LISTEN = re.compile(r"/(ip4|ip6)/([0-9A-Fa-f.:]{2,45})/tcp/(\d{1,5})")
 _PEER = re.compile(r"/(ip4|ip6|dns|dns4|dns6)/([0-9A-Za-z.:-]{1,253})/tcp/(\d{1,5})/p2p/\w{46,64}")

@@ -16,7 +16,7 @@ from daemon.network_config import NetworkConfig, ip_of, peer_of
 from daemon.neuron_key import neuron_signer, peer_seed
 from daemon.paths import Paths
 from daemon.peer_file import PeerFile
-from glia.errors import GliaError, PeerUnreachable
+from glia.errors import GliaError, NetworkError, PeerUnreachable
 from glia.graph.ids import ModelId
 from glia.graph.neuron import Signer
 from glia.store.heard import Heard
@@ -202,6 +202,8 @@ class Peering:
         while True:
             began_s = trio.current_time()
             try:
+                if settled.is_set():
+                    self._enter()
                 await self._live(settled)
             except* Exception as error:
                 self._failed(error)
@@ -209,17 +211,21 @@ class Peering:
             is_steady = trio.current_time() - began_s >= _STEADY_S
             pause_s = _FIRST_PAUSE_S if is_steady else min(2 * pause_s, _LAST_PAUSE_S)
             await trio.sleep(pause_s)
-            self._enter()
 
     async def _live(self, settled: trio.Event) -> None:
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._ports.run)
+            await nursery.start(self._run_ports)
             nursery.start_soon(self._serve_bulk)
             self.why_off = ""
+            _log.info("the network is on: %s", ", ".join(self.host.addresses()) or "no address")
             for tell in self.on_up:
                 tell()
             settled.set()
             nursery.start_soon(Keeping(self.host, self.kept, self.ledger).run)
+
+    async def _run_ports(self, *, task_status: trio.TaskStatus[None]) -> None:
+        await self._ports.run(task_status=task_status)
+        raise NetworkError("the network ended by itself")
 
     async def _serve_bulk(self) -> None:
         """On the IP address that is listened on first; without it, blocks take libp2p streams."""
@@ -233,9 +239,11 @@ class Peering:
             await self._bulk.run()
 
     def _failed(self, error: BaseException) -> None:
-        self.why_off = _reason(error)
+        first = _first(error)
+        is_known = isinstance(first, GliaError)
+        self.why_off = first.message if isinstance(first, GliaError) else repr(first)
         self.counters["network_faults"] += 1
-        _log.error("the network is off: %s", self.why_off, exc_info=error)
+        _log.error("the network is off: %s", self.why_off, exc_info=None if is_known else error)
 
     async def _save_often(self) -> None:
         while True:
@@ -256,11 +264,11 @@ class Peering:
             _log.warning("what is known of peers was not saved: %s", error)
 
 
-def _reason(error: BaseException) -> str:
-    """The first of what a group of errors holds."""
+def _first(error: BaseException) -> BaseException:
+    """What is in a group of errors, and in the groups in it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return error.message if isinstance(error, GliaError) else repr(error)
+    return error
 
 
 def open_peering(

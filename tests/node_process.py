@@ -20,6 +20,7 @@ from daemon.config import (
     L2Config,
 )
 from daemon.engine_process import ENGINE_PROGRAM
+from daemon.network_config import NetworkConfig
 from daemon.node import main
 from glia.errors import GliaError
 
@@ -38,6 +39,7 @@ def _config(data_dir: Path, models_dir: Path, settings: dict[str, dict[str, floa
         conversations=ConversationsConfig(**settings.get("conversations", {})),
         http=HttpConfig(**settings.get("http", {})),
         api=ApiConfig(**settings.get("api", {})),
+        network=NetworkConfig(**settings.get("network", {})),
     )
 
 
