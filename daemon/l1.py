@@ -1,8 +1,7 @@
-"""L1 as a table: which windows are in the arena, where, and who may go. Pure decisions, no I/O.
+"""L1 as a table: which windows are in the arena, and who may go. Pure decisions, no I/O.
 
-A window's particles are entered as one extent in layer order; a block whose bytes are
-here already is referenced where it is and the new copy given back. Nothing pinned or
-dirty is ever dropped. Owned by the trio thread; `record`, `key_of` and `find` may be
+A window's particles are entered as one extent in layer order. Nothing pinned or dirty is
+ever dropped. Owned by the trio thread; `record`, `key_of` and `find` may be
 called from any thread (one look-up of an immutable value).
 """
 
@@ -13,16 +12,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from daemon.extents import Extents
+from daemon.l1_blocks import Blocks
 from glia.graph.ids import BlockId, PrefixKey, WindowId
 from glia.graph.window import WindowRecord
-
-
-@dataclass(slots=True)
-class _Block:
-    offset: int
-    size_bytes: int
-    refs: int
 
 
 @dataclass(slots=True)
@@ -46,13 +38,11 @@ class L1Table:
     """
 
     def __init__(self, total_bytes: int, hot_steps: int) -> None:
-        self._extents = Extents(total_bytes)
+        self._blocks = Blocks(total_bytes)
         self._hot_steps = hot_steps
         self._windows: dict[WindowId, _Window] = {}
         self._order: OrderedDict[WindowId, None] = OrderedDict()  # least recently used first
         self._by_key: dict[PrefixKey, tuple[WindowId, ...]] = {}
-        self._blocks: dict[BlockId, _Block] = {}
-        self._reserved: dict[int, int] = {}
         self.num_evicted = 0
         self.dirty_bytes = 0
         self.step = 0
@@ -68,12 +58,17 @@ class L1Table:
     @property
     def used_bytes(self) -> int:
         """Bytes held or reserved."""
-        return self._extents.used_bytes
+        return self._blocks.used_bytes
 
     @property
     def total_bytes(self) -> int:
         """The cap."""
-        return self._extents.total_bytes
+        return self._blocks.total_bytes
+
+    @property
+    def num_reserved(self) -> int:
+        """Extents that are neither entered nor given back yet."""
+        return self._blocks.num_reserved
 
     def names(self) -> list[WindowId]:
         """All windows, least recently used first."""
@@ -113,8 +108,7 @@ class L1Table:
 
     def ranges(self, window_id: WindowId) -> list[tuple[int, int]]:
         """(offset, size) of each layer's particle."""
-        blocks = self._windows[window_id].record.blocks
-        return [(self._blocks[b].offset, self._blocks[b].size_bytes) for b in blocks]
+        return self._blocks.ranges(self._windows[window_id].record.blocks)
 
     # -- room -------------------------------------------------------------------------------
 
@@ -128,26 +122,21 @@ class L1Table:
             return offsets
         victims = self._victims()
         for _ in range(count):
-            while (offset := self._extents.allocate(size_bytes)) is None:
+            while (offset := self._blocks.reserve(size_bytes)) is None:
                 victim = next(victims, None)
                 if victim is None:
                     return offsets
                 self._drop(victim)
-            self._reserved[offset] = size_bytes
             offsets.append(offset)
         return offsets
 
     def cancel(self, offset: int) -> int:
         """Give a reserved extent back unused. Returns its size."""
-        size_bytes = self._reserved.pop(offset)
-        self._extents.free(offset, size_bytes)
-        return size_bytes
+        return self._blocks.cancel(offset)
 
     def stale_ranges(self, start: int) -> list[tuple[int, int]]:
         """(start, end) of what is free from `start` on and was ever used, by offset."""
-        peak = self._extents.peak_bytes
-        holes = ((at, at + size) for at, size in self._extents.holes())
-        return [(max(at, start), min(end, peak)) for at, end in holes if end > start and at < peak]
+        return self._blocks.stale_ranges(start)
 
     def enter(
         self,
@@ -162,13 +151,12 @@ class L1Table:
 
         Bytes that are here already are not kept twice.
         """
-        size_bytes = self._reserved.pop(offset)
         window_id = record.window_id
         if window_id in self._windows:
-            self._extents.free(offset, size_bytes)
+            self._blocks.cancel(offset)
             self._order.move_to_end(window_id)
             return False
-        offsets = self._enter_blocks(offset, record.blocks, particle_sizes)
+        size_bytes, offsets = self._blocks.enter(offset, record.blocks, particle_sizes)
         packed = struct.pack(f"<{len(offsets)}Q", *offsets)
         self._windows[window_id] = _Window(
             record, key, packed, size_bytes, dirty, pins=0, hot_step=self.step - self._hot_steps
@@ -249,11 +237,11 @@ class L1Table:
 
     def evict(self) -> tuple[int, int]:
         """Drop all that may go. Returns freed bytes and windows."""
-        before, count = self._extents.used_bytes, 0
+        before, count = self.used_bytes, 0
         for window_id in self._victims():
             self._drop(window_id)
             count += 1
-        return before - self._extents.used_bytes, count
+        return before - self.used_bytes, count
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -275,74 +263,21 @@ class L1Table:
             self._by_key[window.key] = rest
         else:
             del self._by_key[window.key]
-        free: list[tuple[int, int]] = []
-        for block_id in window.record.blocks:
-            block = self._blocks[block_id]
-            block.refs -= 1
-            if not block.refs:
-                del self._blocks[block_id]
-                free.append((block.offset, block.size_bytes))
-        self._free_ranges(free)
+        self._blocks.release(window.record.blocks)
         self.num_evicted += 1
-
-    def _enter_blocks(
-        self, offset: int, blocks: Sequence[BlockId], sizes: Sequence[int]
-    ) -> list[int]:
-        """Where each block is from now on; new copies of known blocks are given back."""
-        offsets: list[int] = []
-        copies: list[tuple[int, int]] = []
-        for block_id, size_bytes in zip(blocks, sizes, strict=True):
-            block = self._blocks.get(block_id)
-            if block is None:
-                self._blocks[block_id] = _Block(offset, size_bytes, 1)
-                offsets.append(offset)
-            else:
-                block.refs += 1
-                offsets.append(block.offset)
-                copies.append((offset, size_bytes))
-            offset += size_bytes
-        self._free_ranges(copies)
-        return offsets
-
-    def _free_ranges(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Free ranges, neighbours in one go."""
-        start = end = -1
-        for offset, size_bytes in ranges:
-            if offset != end:
-                if end > start:
-                    self._extents.free(start, end - start)
-                start = offset
-            end = offset + size_bytes
-        if end > start:
-            self._extents.free(start, end - start)
 
     def check(self) -> None:
         """Raise where the table contradicts itself. For tests."""
-        self._check_windows()
-        self._check_bytes()
-
-    def _check_windows(self) -> None:
         refs: dict[BlockId, int] = {}
         for window_id, window in self._windows.items():
             if window_id not in self._by_key.get(window.key, ()):
                 raise ValueError("a window is not found under its prefix key")
             for block_id in window.record.blocks:
                 refs[block_id] = refs.get(block_id, 0) + 1
-        if refs != {name: block.refs for name, block in self._blocks.items()}:
-            raise ValueError("reference counts differ from the windows' blocks")
         if set(self._order) != set(self._windows):
             raise ValueError("the order of use names other windows")
         if sum(map(len, self._by_key.values())) != len(self._windows):
             raise ValueError("prefix keys name other windows")
         if sum(w.size_bytes for w in self._windows.values() if w.dirty) != self.dirty_bytes:
             raise ValueError("dirty bytes are miscounted")
-
-    def _check_bytes(self) -> None:
-        used = [(block.offset, block.size_bytes) for block in self._blocks.values()]
-        end = 0
-        for offset, size in sorted([*used, *self._reserved.items(), *self._extents.holes()]):
-            if offset != end:
-                raise ValueError(f"bytes overlap or are lost at {end}")
-            end = offset + size
-        if end != self.total_bytes:
-            raise ValueError("bytes are lost at the end")
+        self._blocks.check(refs)

@@ -107,7 +107,7 @@ def test_wiping_goes_on_beside_those_who_fill(tmp_path: Path) -> None:
     async def body(memory: Memory, store: MoodyStore) -> None:
         await seal(memory, make_chain(40))
         await memory.evict()
-        memory.table._extents.peak_bytes = 64 * MIB
+        memory.table._blocks._extents.peak_bytes = 64 * MIB
         memory.arena.view[40 * WINDOW :] = b"x" * (64 * MIB - 40 * WINDOW)
         chains = [make_chain(20, seed=seed) for seed in range(1, 9)]
 
