@@ -139,7 +139,7 @@ class Node:
             "tasks": _num_tasks(trio.lowlevel.current_root_task()),
             "leases": len(parts.memory.leases._held),
             "pins": [name for name in table.names() if table.is_pinned(name)],
-            "reserved": len(table._reserved),
+            "reserved": table.num_reserved,
             "dirty": table.dirty_bytes,
             "hidden": len(parts.memory.hidden._names),
             "staging": parts.areas._total_bytes,
