@@ -278,7 +278,7 @@ class Conversations:
         kept = self._live.get(name)
         if kept is not None:
             await trio.to_thread.run_sync(self._files.mark, name)
-            del self._live[name]
+            self._live.pop(name, None)  # who read meanwhile may have missed its file, and said so
             self._marked[name] = kept
             self.on_change()
 

@@ -102,9 +102,22 @@ def _batches(places: Sequence[Place]) -> Iterator[list[Wanted]]:
 def _num_bad(reader: Reader, batch: list[Wanted]) -> int:
     wrong = read_and_verify(reader.catalog.segments, batch)
     return sum(
-        bool(ordinals) and not reader.read_again(window, 0)
+        bool(ordinals) and _is_bad(reader, window.blocks[0], window.into)
         for window, ordinals in zip(batch, wrong, strict=True)
     )
+
+
+def _is_bad(reader: Reader, block_id: BlockId, into: memoryview) -> bool:
+    """Whether a block is not as named where its row says now: once more, while nothing moves.
+
+    What was evicted, forgotten or moved while it was read is not bad.
+    """
+    catalog = reader.catalog
+    with catalog.lock:
+        where = reader.ask(lambda: catalog.block(block_id), None)
+        if where is None:
+            return block_id in catalog.bad
+        return not reader.read_one(block_id, where, into[: where.length])
 
 
 def _mend_head(catalog: Catalog, number: int) -> bool:

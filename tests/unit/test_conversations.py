@@ -15,6 +15,7 @@ import trio
 from msgspec import structs
 
 from daemon.config import ConversationsConfig
+from daemon.conversation_files import ConversationFiles
 from daemon.conversations import Conversations
 from daemon.turns import open_turn
 from glia.errors import (
@@ -598,6 +599,34 @@ def test_a_marked_one_is_to_be_forgotten_until_it_is(directory: Path) -> None:
     assert bytes_of(directory) == {}
     assert (talks.marked(), opened(directory).marked()) == ([], [])
     run(talk, talks, PROMPT, [1], turn_of("a"))
+
+
+def test_one_that_is_read_while_it_is_marked_is_marked(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talks = opened(directory)
+    run(talk, talks, PROMPT, [1], turn_of("a", 0))
+    mark = ConversationFiles.mark
+
+    async def reads() -> None:
+        with pytest.raises(UnknownConversation):
+            await talks.read("a")
+
+    def mark_and_have_it_read(files: ConversationFiles, name: str) -> None:
+        mark(files, name)
+        trio.from_thread.run(reads)
+
+    monkeypatch.setattr(ConversationFiles, "mark", mark_and_have_it_read)
+
+    async def forget() -> None:
+        with talks.hold("a"):
+            await talks.mark("a")
+            assert (talks.names(), talks.marked()) == ([], ["a"])
+            await talks.remove("a")
+
+    run(forget)
+    assert talks.marked() == []
+    assert list(directory.iterdir()) == []
 
 
 def test_references_are_those_of_all_that_live(directory: Path) -> None:
