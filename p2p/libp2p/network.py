@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -18,8 +19,8 @@ from libp2p.tools.anyio_service import background_trio_service
 from libp2p.transport.upgrader import TransportUpgrader
 from multiaddr import Multiaddr
 
-from glia.errors import NetworkError
-from p2p.host import Address, Limits, PeerId
+from glia.errors import GliaError, NetworkError
+from p2p.host import Address, Found, Limits, PeerId
 from p2p.libp2p import guards
 from p2p.libp2p.basic import GuardedHost
 from p2p.libp2p.book import AddressBook
@@ -28,6 +29,7 @@ from p2p.libp2p.gossip import LibP2PGossip
 from p2p.libp2p.host import LibP2PHost, OnChange
 from p2p.libp2p.identify import Identities
 from p2p.libp2p.kad import GuardedKad
+from p2p.libp2p.mdns import find_neighbours
 from p2p.libp2p.names import peer_object
 from p2p.libp2p.peerstore import GuardedPeerStore
 from p2p.libp2p.pubsub import GuardedPubsub, new_router
@@ -36,6 +38,7 @@ from p2p.libp2p.streams import InboundStreams
 from p2p.libp2p.swarm import GuardedSwarm
 from p2p.libp2p.yamux import GuardedMuxer
 
+_log = logging.getLogger("gliad.p2p.libp2p")
 _STARTED = trio.TASK_STATUS_IGNORED
 
 
@@ -48,6 +51,7 @@ class Network:
         validate: which values of the directory are taken, by key and value.
         agent: what identify says this is, as gliad/0.1.0.
         psk: 64 hex digits: only peers that have the same can connect.
+        mdns: tell the LAN of this node, and connect to those that are heard of.
         on_change: see LibP2PHost.
 
     Attributes:
@@ -65,9 +69,11 @@ class Network:
         validate: Validate,
         agent: str,
         psk: str | None = None,
+        mdns: bool = False,
         on_change: OnChange = lambda peer, is_connected: None,
     ) -> None:
         guards.apply(agent)
+        self._limits, self._has_mdns = limits, mdns
         self._listen = [Multiaddr(address) for address in listen]
         keys = create_new_key_pair(seed)
         own = ID.from_pubkey(keys.public_key)
@@ -86,12 +92,12 @@ class Network:
         self._basic = GuardedHost(
             self._swarm, self.inbound, Identities(store, self._note_identified)
         )
-        book = AddressBook(store)
+        self._book = AddressBook(store)
         self._kad = GuardedKad(self._basic, validate)
         self._router = new_router()
         self._pubsub = GuardedPubsub(self._basic, self._router)
-        self.host = LibP2PHost(self._basic, self._swarm, book, limits, on_change)
-        self.directory = LibP2PDirectory(self._kad, self._start, book.learn)
+        self.host = LibP2PHost(self._basic, self._swarm, self._book, limits, on_change)
+        self.directory = LibP2PDirectory(self._kad, self._start, self._book.learn)
         self.gossip = LibP2PGossip(self._pubsub, self._start)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = _STARTED) -> None:
@@ -110,6 +116,8 @@ class Network:
             for service in (self._kad, self._pubsub, self._router):
                 await stack.enter_async_context(background_trio_service(service))
             await self._pubsub.wait_until_ready()
+            if self._has_mdns:
+                self._start(lambda: find_neighbours(self.host.addresses(), self._meet))
             task_status.started()
             await trio.sleep_forever()
 
@@ -119,3 +127,19 @@ class Network:
     def _note_identified(self, peer: PeerId) -> None:
         found = peer_object(peer)
         self._start(lambda: self._kad.add_peer(found))
+
+    def _meet(self, found: Found) -> None:
+        """A neighbour: connect, while there is room for others too."""
+        if found.peer == self.host.peer_id:
+            return
+        self._book.learn(found)
+        if len(self.host.connections()) < self._limits.max_connections // 2:
+            self._start(lambda: self._greet(found))
+
+    async def _greet(self, found: Found) -> None:
+        for address in found.addresses:
+            try:
+                await self.host.connect(address)
+                return
+            except GliaError as error:
+                _log.debug("a neighbour is not reached: %s", error.message)

@@ -14,7 +14,7 @@ from tests.libp2p_nodes import Node, guarded_node
 from tests.libp2p_scenarios import ECHO, echo, echoes, serve
 
 FULL = bool(os.environ.get("GLIA_FULL"))
-STEP = 1 if FULL else 23
+STEP, ROUNDS, LEAST = (1, 60, 200) if FULL else (17, 12, 4)
 
 
 class Armed:
@@ -48,7 +48,7 @@ async def use(one: Node, victim: Node) -> None:
     assert one.network is not None
     assert victim.network is not None
     host, directory = one.network.host, one.network.directory
-    for _ in range(30):
+    for _ in range(ROUNDS):
         await echoes(one, victim)
         await host.ping(victim.network.host.peer_id)
     for key in (bytes(32), b"x" * 32):
@@ -83,7 +83,7 @@ def test_an_exception_at_any_await_for_one_peer_harms_no_other(armed: Armed) -> 
             victim.network.gossip.join("topic", lambda sender, message: None)
             await honest.connect(victim)
             num_points = await _inject_all(armed, victim, honest, other)
-            assert num_points >= 200 // STEP
+            assert num_points >= LEAST
 
     with injecting():
         trio.run(main)
@@ -93,7 +93,7 @@ async def _inject_all(armed: Armed, victim: Node, honest: Node, other: Node) -> 
     num_points, at = 0, 0
     while True:
         armed.plan = plan = Plan(at)
-        with trio.move_on_after(1), suppress(Exception):
+        with trio.move_on_after(3), suppress(Exception):
             await use(other, victim)
         armed.plan = None
         await part(other, victim)
