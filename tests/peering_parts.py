@@ -1,0 +1,78 @@
+"""A Peering on the simulated internet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trio
+
+from daemon.joining import OnChange
+from daemon.network_config import NetworkConfig
+from daemon.peer_file import PeerFile
+from daemon.peering import Peering
+from glia.graph.neuron import Signer
+from glia.store.heard import Heard
+from glia.store.published import Published
+from p2p.testing.gossip import SimGossip
+from p2p.testing.host import SimHost
+from p2p.testing.internet import Internet
+from p2p.testing.records import SimDirectory
+
+
+class SimPorts:
+    """The ports of a simulated host. They fail when `fault` is set."""
+
+    def __init__(self, host: SimHost) -> None:
+        self.host = host
+        self.fault: Exception | None = None
+        self._is_broken = trio.Event()
+
+    @property
+    def directory(self) -> SimDirectory:
+        return self.host.directory
+
+    @property
+    def gossip(self) -> SimGossip:
+        return self.host.gossip
+
+    def fail(self, fault: Exception) -> None:
+        self.fault = fault
+        self._is_broken.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        if self.fault is None:
+            task_status.started()
+        else:
+            self._is_broken.set()
+        await self._is_broken.wait()
+        assert self.fault is not None
+        raise self.fault
+
+
+class Joined:
+    """Makes the ports of a host, and keeps all that it made."""
+
+    def __init__(self, net: Internet, name: str) -> None:
+        self._net, self._name = net, name
+        self.made: list[SimPorts] = []
+        self.faults: list[Exception] = []  # of the next ones, at once
+
+    def __call__(self, on_change: OnChange) -> SimPorts:
+        self.made.append(SimPorts(self._net.host(self._name)))
+        if self.faults:
+            self.made[-1].fault = self.faults.pop(0)
+        return self.made[-1]
+
+
+def make_peering(directory: Path, join: Joined, *bootstrap: str) -> Peering:
+    """Its stores are opened here, and closed with the process."""
+    directory.mkdir(exist_ok=True)
+    config = NetworkConfig(enabled=True, listen=(), bootstrap=bootstrap)
+    return Peering(
+        config,
+        join,
+        Signer(bytes(32)),
+        Published(directory / "published"),
+        Heard(directory / "heard"),
+        PeerFile(directory / "peers.json"),
+    )

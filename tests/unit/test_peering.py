@@ -1,0 +1,243 @@
+"""The network of a node: what it knows, whom it keeps, and what its faults end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from daemon.peering import Peering
+from glia.errors import NetworkError, PeerUnreachable
+from glia.graph.ids import ModelId
+from p2p.getter import Close
+from p2p.host import Found, PeerId, Stream
+from p2p.messages import BLOCKS
+from p2p.source import Verdict
+from p2p.testing.host import SimHost
+from p2p.testing.internet import Internet
+from p2p.testing.simulate import simulate
+from tests.peering_parts import Joined, make_peering
+
+MODEL = ModelId(bytes(32))
+OTHER_MODEL = ModelId(b"\1" * 32)
+
+
+def run(
+    main: Callable[[Internet, trio.Nursery], Awaitable[None]],
+) -> None:
+    async def in_a_world() -> None:
+        async with trio.open_nursery() as nursery:
+            await main(Internet(nursery), nursery)
+            nursery.cancel_scope.cancel()
+
+    simulate(in_a_world)
+
+
+def is_connected(peering: Peering, host: SimHost) -> bool:
+    return host.peer_id in [each.peer for each in peering.host.connections()]
+
+
+def test_bootstrap_peers_are_dialled_kept_and_pinged(tmp_path: Path) -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        friend = net.host("friend")
+        peering = make_peering(tmp_path, Joined(net, "me"), friend.addresses()[0])
+        await nursery.start(peering.run)
+        await trio.sleep(1.5)
+        assert is_connected(peering, friend)
+        await trio.sleep(1.5)
+        entry = peering.ledger.entry(friend.peer_id)
+        assert entry is not None
+        assert entry.rtt_s == pytest.approx(0.001)
+        await peering.host.disconnect(friend.peer_id)
+        assert not is_connected(peering, friend)
+        await trio.sleep(3)
+        assert is_connected(peering, friend)
+
+    run(main)
+
+
+def test_a_peer_that_is_gone_is_dialled_less_and_less_often(tmp_path: Path) -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        friend = net.host("friend")
+        peering = make_peering(tmp_path, Joined(net, "me"), friend.addresses()[0])
+        net.kill("friend")
+        dialled: list[float] = []
+        await nursery.start(peering.run)
+        connect = peering.host.connect
+
+        async def counted(address):  # type: ignore[no-untyped-def]
+            dialled.append(trio.current_time())
+            return await connect(address)
+
+        peering.host.connect = counted  # type: ignore[method-assign]
+        await trio.sleep(600)
+        assert 12 <= len(dialled) <= 26
+        assert dialled[-1] - dialled[-2] >= 30
+        back = net.host("friend")
+        await trio.sleep(61)
+        assert is_connected(peering, back)
+
+    run(main)
+
+
+def test_who_answers_no_ping_is_let_go(tmp_path: Path) -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        friend = net.host("friend")
+        peering = make_peering(tmp_path, Joined(net, "me"), friend.addresses()[0])
+        await nursery.start(peering.run)
+        await trio.sleep(2)
+        net.cut("me", "friend")
+        await trio.sleep(70)
+        assert not is_connected(peering, friend)
+        net.heal("me", "friend")
+        await trio.sleep(62)
+        assert is_connected(peering, friend)
+
+    run(main)
+
+
+@pytest.mark.fault("F36")
+def test_a_fault_of_the_network_ends_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        join = Joined(net, "me")
+        join.faults = [NetworkError("the port is taken"), RuntimeError("broken")]
+        peering = make_peering(tmp_path, join)
+        ups: list[int] = []
+        peering.on_up.append(lambda: ups.append(len(join.made)))
+        await nursery.start(peering.run)  # started, though off
+        assert peering.why_off == "the port is taken"
+        await trio.sleep(3)
+        assert peering.why_off == "RuntimeError('broken')"
+        await trio.sleep(5)
+        assert (peering.why_off, ups) == ("", [3])
+        join.made[-1].fail(ExceptionGroup("deep", [ExceptionGroup("deeper", [OSError(5, "oh")])]))
+        await trio.sleep(0.1)
+        assert peering.why_off == "OSError(5, 'oh')"
+        await trio.sleep(60)
+        assert (peering.why_off, ups) == ("", [3, 4])
+        assert peering.host is join.made[-1].host
+        assert peering.counts()["network_faults"] == 3
+
+    with caplog.at_level(logging.ERROR):
+        run(main)
+    assert [record.message for record in caplog.records] == [
+        "the network is off: the port is taken",
+        "the network is off: RuntimeError('broken')",
+        "the network is off: OSError(5, 'oh')",
+    ]
+
+
+@pytest.mark.fault("F36")
+def test_ports_that_cannot_be_made_are_a_fault_too(tmp_path: Path) -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        join = Joined(net, "me")
+        peering = make_peering(tmp_path, join)
+        await nursery.start(peering.run)
+
+        def broken(on_change):  # type: ignore[no-untyped-def]
+            raise ValueError("no ports")
+
+        peering._join = broken
+        join.made[-1].fail(RuntimeError())
+        await trio.sleep(600)
+        assert peering.why_off == "ValueError('no ports')"
+        assert peering.counts()["network_faults"] >= 8
+        peering._join = join
+        await trio.sleep(61)
+        assert peering.why_off == ""
+
+    run(main)
+
+
+def test_an_offer_is_served_again_on_new_ports(tmp_path: Path) -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        join = Joined(net, "me")
+        peering = make_peering(tmp_path, join)
+        peering.serve(object())  # type: ignore[arg-type]
+        await nursery.start(peering.run)
+        for _ in range(2):
+            friend = net.host("friend")
+            await friend.connect(peering.host.addresses()[0])
+            stream: Stream = await friend.open(peering.host.peer_id, BLOCKS)
+            await stream.reset()
+            join.made[-1].fail(RuntimeError())
+            await trio.sleep(61)
+
+    run(main)
+
+
+def test_whom_to_ask(tmp_path: Path) -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        peering = make_peering(tmp_path, Joined(net, "me"))
+        await nursery.start(peering.run)
+        slow, fast, there = (net.host(name) for name in ("slow", "fast", "there"))
+        for host, speed in ((slow, 1.0), (fast, 9.0)):
+            peering.done(Close(host.peer_id, Verdict.DONE, 2, 10, speed), MODEL)
+        await peering.meet(Found(there.peer_id, (there.addresses()[0],)))
+        assert peering.peers_of(MODEL) == [fast.peer_id, slow.peer_id, there.peer_id]
+        assert peering.peers_of(OTHER_MODEL) == [there.peer_id]
+        for _ in range(3):
+            peering.done(Close(fast.peer_id, Verdict.LIED, 0, 0, None), MODEL)
+        assert peering.peers_of(MODEL) == [slow.peer_id, there.peer_id]
+        with pytest.raises(PeerUnreachable):
+            await peering.meet(Found(PeerId("nobody"), ()))
+
+    run(main)
+
+
+def test_who_lied_is_banned_also_on_new_ports_and_after_a_restart(tmp_path: Path) -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        liar = net.host("liar")
+        join = Joined(net, "me")
+        peering = make_peering(tmp_path, join, liar.addresses()[0])
+        async with trio.open_nursery() as life:
+            await life.start(peering.run)
+            await trio.sleep(2)
+            assert is_connected(peering, liar)
+            for _ in range(3):
+                peering.lied(liar.peer_id)
+            await trio.sleep(61)
+            assert not is_connected(peering, liar)
+            join.made[-1].fail(RuntimeError())
+            await trio.sleep(10)
+            with pytest.raises(PeerUnreachable):
+                await liar.connect(peering.host.addresses()[0])
+            life.cancel_scope.cancel()
+        peering.published.close()
+        peering.heard.close()
+        again = make_peering(tmp_path, Joined(net, "me"))
+        assert again.ledger.is_banned(liar.peer_id)
+        with pytest.raises(PeerUnreachable):
+            await liar.connect(again.host.addresses()[0])
+
+    run(main)
+
+
+def test_what_is_known_is_saved_every_minute_where_it_changed(tmp_path: Path) -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        peering = make_peering(tmp_path, Joined(net, "me"))
+        await nursery.start(peering.run)
+        file = tmp_path / "peers.json"
+        peering.done(Close(PeerId("gave"), Verdict.DONE, 2, 10, 5.0), MODEL)
+        await trio.sleep(59)
+        assert not file.exists()
+        await until_there(file)
+        assert json.loads(file.read_text())["peers"]["gave"]["blocks_in"] == 2
+        before = file.stat().st_ino
+        await trio.sleep(120)
+        assert file.stat().st_ino == before
+
+    async def until_there(file: Path) -> None:
+        for _ in range(1000):
+            if file.exists():
+                return
+            await trio.to_thread.run_sync(time.sleep, 0.01)  # it is written in a thread
+
+    run(main)
