@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from daemon.verbs import watching
 from glia.local.values import CachedValue, RunValue
 from tests.cli_parts import World, say
 from tests.fake_gliad import FakeGliad
@@ -94,7 +93,7 @@ def test_ps_watches_until_it_is_interrupted(
         if len(waits) % 3 == 0:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(watching.time, "sleep", wait)
+    monkeypatch.setattr("daemon.verbs.watching.time.sleep", wait)
     said = say(capfd, "ps", "--watch", "--json")
     assert (said.code, said.err) == (0, "")
     assert [len(json.loads(line)) for line in said.out.splitlines()] == [4, 4, 4]
