@@ -19,13 +19,13 @@ from daemon.verbs.answering import (
     usage_line,
 )
 from daemon.verbs.dialogue import Dialogue, open_dialogue
+from daemon.verbs.labels import add_labels, check_labels, labelled, tell_stays_private
 from daemon.verbs.prompt import make_prompt, read_line, read_text
 from daemon.verbs.terminal import read_message, show_earlier
 from daemon.verbs.text import find_model, need_tokenizer
 from glia.client import Client
 from glia.errors import BadRequest, Cancelled, GliaError
 from glia.local.messages import Generated
-from glia.model.chat import Message
 from glia.model.turns import NextPrompt
 
 _SHOWN_MESSAGES = 2
@@ -50,6 +50,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         "--conversation", metavar="NAME", help="go on with this one; made where there is none"
     )
     chat.add_argument("--system", metavar="FILE", help="the text of a system message")
+    add_labels(chat)
     add_options(chat)
     chat.add_argument("--json", action="store_true", help="a line of JSON for each answer")
     chat.set_defaults(verb=_chat, ignore_eos=False)
@@ -57,9 +58,11 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 def _chat(args: argparse.Namespace) -> int:
     check_options(args)
+    check_labels(args)
     with Client.connect(args.data_dir) as client:
         model = find_model(client.models(), args.model)
         dialogue = open_dialogue(client, model, args.conversation)
+    tell_stays_private(args, dialogue)
     chat = _Chat(args, dialogue)
     if sys.stdin.isatty():
         chat.greet()
@@ -138,12 +141,10 @@ class _Chat:
         """A message, and its answer. Raises: GliaError."""
         with Client.connect(self.data_dir) as client:
             self._refresh(client)
-            messages: list[Message] = [{"role": "user", "content": text}]
-            if self._system is not None and self._dialogue.needs_system(
-                self._tokenizer, self._system
-            ):
-                messages.insert(0, {"role": "system", "content": self._system})
-            self._answer(client, self._dialogue.with_messages(self._tokenizer, messages))
+            needs_system = self._dialogue.needs_system(self._tokenizer, self._system)
+            messages, labels = labelled(self._args, self._system if needs_system else None, text)
+            placed = self._dialogue.with_messages(self._tokenizer, messages, labels)
+            self._answer(client, placed)
 
     def answer_again(self) -> None:
         """Another answer instead of the last one. Raises: GliaError."""

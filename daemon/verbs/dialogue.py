@@ -11,6 +11,7 @@ from daemon.verbs.turn_values import turn_value
 from glia.client import Client
 from glia.errors import BadRequest, UnknownConversation
 from glia.graph.conversation import ANSWER_ROLE
+from glia.graph.privacy import Visibility, parse_visibility, tightened
 from glia.local.messages import Generated
 from glia.local.values import MessageValue, ModelValue, TurnValue
 from glia.model.chat import Message
@@ -55,6 +56,11 @@ class Dialogue:
     def is_empty(self) -> bool:
         return not self.tokens
 
+    @property
+    def is_public(self) -> bool:
+        """Whether all that was said so far is public; so what follows can be."""
+        return all(said.visibility == "public" for said in self.messages)
+
     def texts(self, tokenizer: Tokenizer) -> list[tuple[str, str]]:
         """Role and text of every message."""
         return [(said.role, message_text(tokenizer, self.tokens, said)) for said in self.messages]
@@ -78,19 +84,21 @@ class Dialogue:
             )
         return False
 
-    def with_messages(self, tokenizer: Tokenizer, new: Sequence[Message]) -> NextPrompt:
+    def with_messages(
+        self, tokenizer: Tokenizer, new: Sequence[Message], labels: Sequence[str]
+    ) -> NextPrompt:
         """The prompt that says these by the chat template. Raises: PromptError, BadRequest."""
         template = chat_template(self.model)
-        return next_prompt(template, tokenizer, self.tokens, self.messages, new)
+        return next_prompt(template, tokenizer, self.tokens, self.messages, new, labels)
 
-    def with_text(self, tokenizer: Tokenizer, text: str) -> NextPrompt:
+    def with_text(self, tokenizer: Tokenizer, text: str, label: str) -> NextPrompt:
         """The prompt that goes on with a text as it is. Raises: PromptError."""
-        return raw_prompt(tokenizer, self.tokens, self.messages, text)
+        return raw_prompt(tokenizer, self.tokens, self.messages, text, label)
 
-    def with_tokens(self, tokens: Sequence[int]) -> NextPrompt:
+    def with_tokens(self, tokens: Sequence[int], label: str) -> NextPrompt:
         """The prompt that goes on with tokens."""
         keep = len(self.tokens)
-        said = PlacedMessage("", None, keep, keep + len(tokens))
+        said = PlacedMessage("", None, keep, keep + len(tokens), label)
         return NextPrompt([*self.tokens, *tokens], keep, (said,))
 
     def again(self) -> NextPrompt:
@@ -112,17 +120,25 @@ class Dialogue:
         if self.name and not done.conversation:
             return
         start = len(prompt.tokens)
-        self.messages = [
-            *self._kept(prompt),
-            *turn_value(prompt).messages,
-            MessageValue(ANSWER_ROLE, None, start, start + len(done.tokens)),
-        ]
+        answer = MessageValue(ANSWER_ROLE, None, start, start + len(done.tokens), "public")
+        said = [*self._kept(prompt), *turn_value(prompt).messages, answer]
+        self.messages = _tightened(said)
         self.tokens = [*prompt.tokens, *done.tokens]
         self.name = done.conversation
         self._exists = bool(done.conversation)
 
     def _kept(self, prompt: NextPrompt) -> list[MessageValue]:
         return [said for said in self.messages if said.end <= prompt.keep]
+
+
+def _tightened(messages: Sequence[MessageValue]) -> list[MessageValue]:
+    """As gliad labels them: never looser than the one before (glia/graph/privacy.py)."""
+    asked = (parse_visibility(said.visibility) or Visibility.PRIVATE for said in messages)
+    labels = tightened(Visibility.PUBLIC, asked)
+    return [
+        structs.replace(said, visibility=label.word)
+        for said, label in zip(messages, labels, strict=True)
+    ]
 
 
 def open_dialogue(client: Client, model: ModelValue, name: str | None) -> Dialogue:

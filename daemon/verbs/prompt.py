@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from daemon.verbs.dialogue import Dialogue
+from daemon.verbs.labels import check_labels, labelled
 from daemon.verbs.text import files_dir, need_tokenizer, tokenizer_of
 from glia.errors import BadRequest, PromptError
 from glia.local.messages import MAX_FRAME_BYTES
@@ -53,18 +54,18 @@ def read_prompt(args: argparse.Namespace, dialogue: Dialogue) -> Prompt:
     _check_given(args)
     model = dialogue.model
     if args.token_ids is not None:
-        placed = dialogue.with_tokens(_token_list(args.token_ids))
+        placed = dialogue.with_tokens(_token_list(args.token_ids), args.visibility)
         return make_prompt(dialogue, placed, tokenizer_of(model))
     text = _text(args)
     if not text:
         raise PromptError("the prompt is empty", hint='gliad run MODEL "some text"')
     tokenizer = need_tokenizer(model)
     if args.raw:
-        return make_prompt(dialogue, dialogue.with_text(tokenizer, text), tokenizer)
-    messages = [{"role": "user", "content": text}]
-    if dialogue.needs_system(tokenizer, args.system):
-        messages.insert(0, {"role": "system", "content": args.system})
-    return make_prompt(dialogue, dialogue.with_messages(tokenizer, messages), tokenizer)
+        placed = dialogue.with_text(tokenizer, text, args.visibility)
+        return make_prompt(dialogue, placed, tokenizer)
+    system = args.system if dialogue.needs_system(tokenizer, args.system) else None
+    placed = dialogue.with_messages(tokenizer, *labelled(args, system, text))
+    return make_prompt(dialogue, placed, tokenizer)
 
 
 def make_prompt(dialogue: Dialogue, placed: NextPrompt, tokenizer: Tokenizer | None) -> Prompt:
@@ -103,6 +104,7 @@ def _check_given(args: argparse.Namespace) -> None:
             "--system is for the chat template, which is not used here",
             hint="leave out --system, or --raw and --token-ids",
         )
+    check_labels(args)
 
 
 def _text(args: argparse.Namespace) -> str:

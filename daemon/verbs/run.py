@@ -16,6 +16,7 @@ from daemon.verbs.answering import (
 )
 from daemon.verbs.dialogue import open_dialogue
 from daemon.verbs.explaining import explanation, explanation_lines
+from daemon.verbs.labels import add_labels, tell_stays_private
 from daemon.verbs.prompt import Prompt, read_prompt
 from daemon.verbs.text import find_model
 from glia.client import Client
@@ -35,6 +36,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--conversation", metavar="NAME", help="go on with this one; made where there is none"
     )
+    add_labels(run)
     add_options(run)
     run.add_argument("--ignore-eos", action="store_true", help="go on to --max-tokens")
     run.add_argument(
@@ -48,7 +50,9 @@ def _run(args: argparse.Namespace) -> int:
     check_options(args)
     with Client.connect(args.data_dir) as client:
         model = find_model(client.models(), args.model)
-        prompt = read_prompt(args, open_dialogue(client, model, args.conversation))
+        dialogue = open_dialogue(client, model, args.conversation)
+        prompt = read_prompt(args, dialogue)
+        tell_stays_private(args, dialogue)
         explained = _explain(client, args, prompt) if args.explain else None
         done = _answer(client, args, prompt)
     if done.warning:

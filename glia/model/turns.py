@@ -89,27 +89,31 @@ def next_prompt(
     log_tokens: Sequence[int],
     log_messages: Sequence[LoggedMessage],
     new_messages: Sequence[Message],
+    new_labels: Sequence[str] = (),
 ) -> NextPrompt:
     """The prompt that goes on with a log.
 
     Args:
         log_tokens: all of it; an answer that was broken off has no end mark in it.
         new_messages: each has `role` and `content`.
+        new_labels: how each of them is labelled; () where all are private.
     Raises: PromptError where the template refuses the messages, or none made the log.
     """
     said: list[Message] = [*as_messages(tokenizer, log_tokens, log_messages), *new_messages]
     text = template.render(said)
     fresh, places = tokenizer.encode_placed(text)
     spans = _in_order(_tokens_of(places, *chars) for chars in _characters(template, said, text))
+    labels = [message.visibility for message in log_messages]
+    labels += new_labels or [_PRIVATE] * len(new_messages)
     same = _num_same(log_tokens, fresh)
     cut = _end_of_log(tokenizer, log_tokens, fresh, same)
     if cut is None:
-        return _rewritten(tokenizer, fresh, same, log_messages, said, spans)
+        return _rewritten(tokenizer, fresh, same, log_messages, said, spans, labels)
     keep = len(log_tokens)
     tokens = [*log_tokens, *fresh[cut:]]
     placed = [
-        _placed(tokenizer, tokens, message, _moved(span, keep - cut, keep))
-        for message, span in list(zip(said, spans, strict=True))[len(log_messages) :]
+        _placed(tokenizer, tokens, message, _moved(span, keep - cut, keep), label)
+        for message, span, label in list(zip(said, spans, labels, strict=True))[len(log_messages) :]
     ]
     return NextPrompt(tokens, keep, tuple(placed))
 
@@ -119,6 +123,7 @@ def raw_prompt(
     log_tokens: Sequence[int],
     log_messages: Sequence[LoggedMessage],
     text: str,
+    label: str = _PRIVATE,
 ) -> NextPrompt:
     """The prompt that goes on with a log by a text without a template.
 
@@ -135,7 +140,7 @@ def raw_prompt(
     first, behind = _tokens_of(places, 0, len(text))
     tokens = [*log_tokens[:end], *fresh]
     said = {"role": "", "content": text}
-    placed.append(_placed(tokenizer, tokens, said, (end + first, end + behind)))
+    placed.append(_placed(tokenizer, tokens, said, (end + first, end + behind), label))
     return NextPrompt(tokens, keep, tuple(placed))
 
 
@@ -186,12 +191,11 @@ def _rewritten(
     log_messages: Sequence[LoggedMessage],
     said: Sequence[Message],
     spans: Sequence[Span],
+    labels: Sequence[str],
 ) -> NextPrompt:
     """The prompt where the past is written anew: messages that change are placed again."""
     num_kept = sum(message.end <= same for message in log_messages)
     keep = min([same, *(message.start for message in log_messages[num_kept:])])
-    labels = [message.visibility for message in log_messages]
-    labels += [_PRIVATE] * (len(said) - len(labels))
     placed = [
         _placed(tokenizer, fresh, message, _moved(span, 0, keep), label)
         for message, span, label in list(zip(said, spans, labels, strict=True))[num_kept:]
@@ -204,7 +208,7 @@ def _placed(
     tokens: Sequence[int],
     message: Message,
     span: Span,
-    visibility: str = _PRIVATE,
+    visibility: str,
 ) -> PlacedMessage:
     """A message with its text, unless its tokens say just that."""
     start, end = span

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from glia.errors import PromptError
 from glia.local.values import MessageValue
@@ -233,3 +234,23 @@ def test_a_template_does_not_go_on_with_text(talk: Talk) -> None:
     del talk.messages[0]  # as where a client gave tokens only
     with pytest.raises(PromptError, match="no message of a chat template"):
         talk.next(("user", "Hi"))
+
+
+def test_new_messages_are_labelled_as_they_are_said_to_be(talk: Talk) -> None:
+    new = [{"role": "system", "content": "Be kind"}, {"role": "user", "content": "Hi"}]
+    labels = ["public", "private"]
+    first = next_prompt(talk.template, talk.tokenizer, (), (), new, labels)
+    assert [message.visibility for message in first.messages] == labels
+    talk.take(first, [65, END])
+    again = [{"role": "user", "content": "More"}]
+    second = next_prompt(talk.template, talk.tokenizer, talk.log, talk.messages, again, ["public"])
+    assert [message.visibility for message in second.messages] == ["public"]
+    raw = raw_prompt(talk.tokenizer, (), (), "Once", "public")
+    assert [message.visibility for message in raw.messages] == ["public"]
+
+
+def test_an_answer_that_is_said_again_keeps_its_label(talk: Talk) -> None:
+    talk.take(raw_prompt(talk.tokenizer, (), (), "Once", "public"), [65, END])
+    talk.messages[-1] = structs.replace(talk.messages[-1], visibility="public")
+    prompt = raw_prompt(talk.tokenizer, talk.log, talk.messages, " a time", "private")
+    assert [message.visibility for message in prompt.messages] == ["public", "private"]

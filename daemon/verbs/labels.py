@@ -1,0 +1,69 @@
+"""Who may read what is said: the options of run and chat, and the labels that they come to."""
+
+from __future__ import annotations
+
+import argparse
+
+from daemon import show
+from daemon.verbs.dialogue import Dialogue
+from glia.errors import BadRequest
+from glia.graph.privacy import Visibility
+from glia.model.chat import Message
+
+_PUBLIC, _PRIVATE = Visibility.PUBLIC.word, Visibility.PRIVATE.word
+
+
+def add_labels(verb: argparse.ArgumentParser) -> None:
+    """Declare --public, --private and --system-visibility."""
+    either = verb.add_mutually_exclusive_group()
+    either.add_argument(
+        "--public",
+        dest="visibility",
+        action="store_const",
+        const=_PUBLIC,
+        help="peers may have what is said, and the answers",
+    )
+    either.add_argument(
+        "--private",
+        dest="visibility",
+        action="store_const",
+        const=_PRIVATE,
+        help="nobody may have it: the default",
+    )
+    verb.set_defaults(visibility=_PRIVATE)
+    verb.add_argument(
+        "--system-visibility",
+        choices=(_PUBLIC, _PRIVATE),
+        help="who may have the system message, if not as the rest",
+    )
+
+
+def check_labels(args: argparse.Namespace) -> None:
+    """Raises: BadRequest for labels that cannot be."""
+    if args.system_visibility is None:
+        return
+    if args.system is None:
+        raise BadRequest("--system-visibility is for a system message", hint="give --system")
+    if args.system_visibility == _PRIVATE and args.visibility == _PUBLIC:
+        raise BadRequest(
+            "what follows a private system message is private: it rests on it",
+            hint="leave out --public",
+        )
+
+
+def labelled(
+    args: argparse.Namespace, system: str | None, text: str
+) -> tuple[list[Message], list[str]]:
+    """What is said, with a system message before it where there is one, and the labels."""
+    messages: list[Message] = [{"role": "user", "content": text}]
+    labels = [args.visibility]
+    if system is not None:
+        messages.insert(0, {"role": "system", "content": system})
+        labels.insert(0, args.system_visibility or args.visibility)
+    return messages, labels
+
+
+def tell_stays_private(args: argparse.Namespace, dialogue: Dialogue) -> None:
+    """Say so where --public changes nothing."""
+    if args.visibility == _PUBLIC and not dialogue.is_public:
+        show.note("what was said before is private, so what follows is, too")
