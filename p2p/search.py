@@ -77,7 +77,7 @@ class Search:
 
     def next_peer(self) -> PeerId | None:
         """Whom to ask now; `ended` is to be called when it was."""
-        if self.is_over or not self._waiting or len(self._asked) >= MAX_ASKED:
+        if not self._waiting or len(self._asked) >= MAX_ASKED:
             return None
         peer = self._waiting.popleft()
         self._asked.add(peer)

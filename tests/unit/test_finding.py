@@ -16,7 +16,7 @@ from p2p.host import Found, Host, PeerId, Stream
 from p2p.messages import FIND, FoundChain, FoundChains, RecordPart, encode
 from p2p.testing.host import SimHost
 from p2p.testing.internet import Internet
-from p2p.walking import Question, Walk
+from p2p.walking import Question, Walk, record_bytes
 from tests.builders import Chain, make_chain
 from tests.exchange_parts import ChainOffer, in_world, keys_of, meet, question_of, serve
 
@@ -313,5 +313,71 @@ def test_a_peer_that_dies_in_mid_answer() -> None:
     async def kill(net: Internet, name: str) -> None:
         await trio.sleep(0.15)
         net.kill(name)
+
+    in_world(main)
+
+
+def test_who_has_another_chain_of_the_same_tokens_provides_nothing() -> None:
+    async def main(net: Internet) -> None:
+        getter, one, two = net.host("getter"), net.host("one"), net.host("two")
+        serve(one, ChainOffer(cut(OTHER, 30)))
+        serve(two, ChainOffer(LONG))
+        net.link("getter", "two", latency_s=0.1)
+        await meet(getter, one, two)
+        answer = (await Getter(getter).find(LONG, [one, two, one])).answer
+        assert answer
+        assert [each.peer for each in answer.providers] == [two.peer_id]
+
+    in_world(main)
+
+
+def test_nobody_is_asked_twice() -> None:
+    async def main(net: Internet) -> None:
+        getter, host = net.host("getter"), net.host("host")
+        serve(host, ChainOffer(cut(LONG, 20)))
+        await meet(getter, host)
+        await host.directory.provide(LONG.keys[31])
+        node = Getter(getter)
+        assert (await node.find(LONG, [host, host])).answer
+        assert node.opened == [host.peer_id]
+
+    in_world(main)
+
+
+@pytest.mark.parametrize(("num_known", "num_asked"), [(35, 1), (20, 2), (0, 3)])
+def test_the_directory_is_not_asked_for_what_is_known(num_known: int, num_asked: int) -> None:
+    async def main(net: Internet) -> None:
+        getter, host = net.host("getter"), net.host("host")
+        serve(host, ChainOffer(cut(LONG, num_known)))
+        await meet(getter, host)
+        asked: list[bytes] = []
+
+        class Directory:
+            async def providers(self, key: bytes, most: int) -> list[Found]:
+                asked.append(key)
+                return []
+
+        async with trio.open_nursery() as nursery:
+            roads = Roads(lambda peer: getter.open(peer, FIND), Directory())  # type: ignore[arg-type]
+            finder = Finder(
+                question_of(LONG), keys_of(LONG), roads, lambda *_: True, lambda _: None, nursery
+            )
+            await finder.run([host.peer_id], 2.0)
+        assert asked == [LONG.keys[39], LONG.keys[31], LONG.keys[15]][:num_asked]
+
+    in_world(main)
+
+
+def test_a_chain_whose_records_are_too_many_is_not_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("p2p.finding.RECORDS_BUDGET_BYTES", 30 * record_bytes(LONG.profile))
+
+    async def main(net: Internet) -> None:
+        getter, host, short = net.host("getter"), net.host("host"), net.host("short")
+        serve(host, ChainOffer(LONG))
+        serve(short, ChainOffer(cut(LONG, 30)))
+        await meet(getter, host, short)
+        answer = (await Getter(getter).find(LONG, [host, short])).answer
+        assert answer
+        assert answer.records == LONG.records[:30]
 
     in_world(main)
