@@ -1,0 +1,162 @@
+"""The adapter's decisions, without I/O: who comes in, who is heard, what is kept."""
+
+from __future__ import annotations
+
+import pytest
+from libp2p.peer.id import ID
+from libp2p.peer.peerinfo import PeerInfo
+from multiaddr import Multiaddr
+
+from glia.errors import BadRequest, RemoteProtocolError
+from p2p.host import Address, Limits, PeerId
+from p2p.libp2p import caps
+from p2p.libp2p.doorman import Doorman
+from p2p.libp2p.muting import Muting
+from p2p.libp2p.names import address_text, dialable, parse_address
+from p2p.libp2p.records import (
+    MAX_VALUES,
+    GuardedProviders,
+    RecordValidator,
+    join_values,
+    merge_values,
+    split_values,
+    value_key,
+)
+
+LIMITS = Limits(max_pending=4, max_pending_per_address=2, max_connections=5,
+                max_connections_per_address=3)  # fmt: skip
+PEER = PeerId("12D3KooWK99VoVxNE7XzyBwXEzW7xhK7Gpv85r9F3V3fyKSUKPH5")
+
+
+def test_the_oldest_handshake_of_a_crowded_address_gives_way() -> None:
+    door, gone = Doorman(LIMITS), []
+    tickets = [door.admit("a", lambda n=n: gone.append(n)) for n in range(4)]
+    assert gone == [0, 1]
+    assert None not in tickets
+    assert door.admit("b", lambda: gone.append("b")) is not None
+    assert gone == [0, 1]
+
+
+def test_where_all_are_crowded_the_address_with_most_gives_way() -> None:
+    door, gone = Doorman(LIMITS), []
+    for address in ("a", "a", "b", "c"):
+        door.admit(address, lambda address=address: gone.append(address))
+    door.admit("d", lambda: gone.append("d"))
+    assert gone == ["a"]
+
+
+def test_an_address_has_so_many_connections_and_all_together_too() -> None:
+    door = Doorman(LIMITS)
+    for address in ("a", "a", "a", "b", "c"):
+        ticket = door.admit(address, lambda: None)
+        assert ticket is not None
+        door.made(ticket)
+    assert door.admit("a", lambda: None) is None
+    assert door.admit("d", lambda: None) is None
+    door.ended("b")
+    assert door.admit("a", lambda: None) is None
+    assert door.admit("d", lambda: None) is not None
+
+
+def test_a_peer_is_heard_twenty_times_a_second() -> None:
+    muting = Muting()
+    assert sum(muting.admits(PEER, 0.0) for _ in range(100)) == caps.MAX_MESSAGES_PER_S
+    assert sum(muting.admits(PEER, 0.5) for _ in range(100)) == caps.MAX_MESSAGES_PER_S // 2
+    assert muting.admits(PeerId("another"), 0.5)
+
+
+def test_a_peer_that_signs_nothing_is_muted_for_a_while() -> None:
+    muting = Muting()
+    verdicts = [muting.note_bad(PEER, 1.0) for _ in range(caps.MAX_BAD_MESSAGES)]
+    assert verdicts == [False] * (caps.MAX_BAD_MESSAGES - 1) + [True]
+    assert muting.is_muted(PEER, 1.0 + caps.MUTE_S / 2)
+    assert not muting.admits(PEER, 1.0 + caps.MUTE_S / 2)
+    assert muting.admits(PEER, 1.0 + caps.MUTE_S)
+
+
+def test_muting_remembers_few_peers() -> None:
+    muting = Muting()
+    for number in range(5000):
+        muting.admits(PeerId(str(number)), 0.0)
+        for _ in range(caps.MAX_BAD_MESSAGES):
+            muting.note_bad(PeerId(str(number)), 0.0)
+    assert max(len(muting._buckets), len(muting._bad), len(muting._muted)) <= 1024
+
+
+def test_values_of_one_key_are_joined_and_split_again() -> None:
+    values = [bytes([n]) * (n + 1) for n in range(MAX_VALUES)]
+    assert split_values(join_values(values)) == values
+    assert merge_values([b"1", b"2"], [b"2", b"3"]) == [b"1", b"2", b"3"]
+    many = [bytes([n]) for n in range(20)]
+    assert merge_values(many[:10], many[10:]) == many[-MAX_VALUES:]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x00",
+        b"\x00\x00",
+        b"\x00\x02x",
+        b"\x00\x01x\x00",
+        b"\x00\x01x\x00\x01x",
+        b"\x10\x01" + bytes(4097),
+        join_values([bytes([n]) for n in range(MAX_VALUES + 1)]),
+    ],
+)
+def test_a_record_that_is_none_is_refused(data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        split_values(data)
+
+
+def test_each_value_of_a_record_must_be_valid_for_its_key() -> None:
+    key = bytes(range(32))
+    checker = RecordValidator(lambda name, value: name == key and value.startswith(b"valid"))
+    name = value_key(key).decode()
+    checker.validate(name, join_values([b"valid 1", b"valid 2"]))
+    for wrong in (name.upper().replace("/GLIA/", "/glia/"), name + "00", "/glia/xyz"):
+        with pytest.raises(ValueError, match=r"spelling|hex|not valid"):
+            checker.validate(wrong, join_values([b"valid 1"]))
+    with pytest.raises(ValueError, match="not valid"):
+        checker.validate(name, join_values([b"valid 1", b"wrong"]))
+
+
+class _Host:
+    def get_id(self) -> ID:
+        return ID(b"\x12\x20" + bytes(32))
+
+
+def test_records_are_bounded_by_peer_and_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caps, "MAX_PROVIDED", 100)
+    store = GuardedProviders(_Host(), None)  # type: ignore[arg-type]
+    peers = [PeerInfo(ID(b"\x12\x20" + bytes([n]) * 32), []) for n in range(4)]
+    keys = [n.to_bytes(32, "big") for n in range(80)]
+    for key in keys:
+        store.add_provider(key, peers[0])
+    assert store.size() == caps.MAX_PROVIDED_PER_PEER
+    assert not store.get_providers(keys[0])
+    assert store.get_providers(keys[-1]) == [peers[0]]
+    for peer in peers[1:]:
+        for key in keys[:30]:
+            store.add_provider(key, peer)
+    assert store.size() == 100
+    assert len(store._order) == sum(map(len, store._by_peer.values())) == 100
+    store.add_provider(keys[0], peers[3])  # again: it is the newest now, and still one
+    assert store.size() == 100
+
+
+def test_addresses_that_can_be_dialled() -> None:
+    good = Address(f"/ip4/192.0.2.1/tcp/4001/p2p/{PEER}")
+    assert parse_address(good)[1] == PEER
+    assert address_text(Multiaddr("/ip6/::1/tcp/1"), PEER) == f"/ip6/::1/tcp/1/p2p/{PEER}"
+    found = dialable(
+        [Multiaddr("/ip4/192.0.2.1/tcp/4001"), Multiaddr("/ip4/192.0.2.1/udp/1/quic-v1")], PEER
+    )
+    assert found == (good,)
+    for wrong in (
+        "/ip4/192.0.2.1/tcp/4001",
+        f"/ip4/192.0.2.1/tcp/4001/ws/p2p/{PEER}",
+        f"/p2p/{PEER}",
+    ):
+        with pytest.raises(BadRequest):
+            parse_address(wrong)
