@@ -10,7 +10,7 @@ import trio
 
 from glia.errors import GliaError, PeerLost, PeerRefused, PeerUnreachable
 from p2p.bulk.messages import BULK, Agreement, BulkRefused, OpenBulk, decode_answer
-from p2p.bulk.stream import BulkStream
+from p2p.bulk.stream import BulkStream, plain_socket
 from p2p.bulk.tls import Identity, Tunnel
 from p2p.frames import Reader, encode_frame
 from p2p.host import Host, PeerId, Stream
@@ -94,9 +94,13 @@ class BulkDialer:
         )
         tunnel = Tunnel(self._identity, answer.certificate, is_server=False)
         sock = await _connect(ip, answer.port)
-        stream = BulkStream(sock, tunnel, control.peer, control.reset)
         try:
             await _show(sock, answer.ticket)
+        except BaseException:
+            sock.close()
+            raise
+        stream = BulkStream(plain_socket(sock), tunnel, control.peer, control.reset)
+        try:
             await stream.shake_hands(agreement.binding("client"), agreement.binding("server"))
         except BaseException:
             await stream.reset()

@@ -25,7 +25,7 @@ from p2p.bulk.messages import (
     BulkTicket,
     decode_open,
 )
-from p2p.bulk.stream import BulkStream
+from p2p.bulk.stream import BulkStream, plain_socket
 from p2p.bulk.tls import Identity, Tunnel
 from p2p.frames import Reader, encode_frame
 from p2p.host import Handler, Host, PeerId, Stream
@@ -199,7 +199,7 @@ class BulkServer:
         """TLS with whom the ticket was given to, then its handler."""
         agreement = grant.agreement
         tunnel = Tunnel(self._identity, agreement.client_certificate, is_server=True)
-        stream = BulkStream(sock, tunnel, agreement.client)
+        stream = BulkStream(plain_socket(sock), tunnel, agreement.client)
         try:
             with trio.fail_after(self._limits.handshake_s):
                 await stream.shake_hands(agreement.binding("server"), agreement.binding("client"))

@@ -8,6 +8,7 @@ nothing that a silent peer could hold.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
@@ -26,13 +27,13 @@ class BulkStream:
     """One side. After a cancelled read or write only `reset` is of use.
 
     Args:
-        sock: connected; the stream owns it from now on.
+        sock: connected, not blocking; the stream owns it from now on.
         ended: called once, when the stream is reset.
     """
 
     def __init__(
         self,
-        sock: trio.socket.SocketType,
+        sock: socket.socket,
         tunnel: Tunnel,
         peer: PeerId,
         ended: Callable[[], Awaitable[None]] | None = None,
@@ -42,6 +43,7 @@ class BulkStream:
         self._plain = memoryview(bytearray(_BUFFER_BYTES))
         self._early = bytearray()  # decrypted before it was asked for
         self._is_ended = self._is_torn = self._is_finished = False
+        self._num_unyielded = 0
         self._sending = trio.Lock()  # records leave in the order they were encrypted in
 
     @property
@@ -69,12 +71,9 @@ class BulkStream:
 
     async def receive_some(self, max_bytes: int) -> bytes:
         with self._whole():
-            data = self._decrypted(max_bytes)
-            if data is not None:
-                await trio.lowlevel.checkpoint()
-            while data is None:
+            while (data := self._decrypted(max_bytes)) is None:
                 await self._fill()
-                data = self._decrypted(max_bytes)
+            await self._yield(len(data))
         return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -85,6 +84,7 @@ class BulkStream:
                     raise PeerLost("the stream was finished on this side")
                 for at in range(0, len(view), _BUFFER_BYTES):
                     await self._write(self._tunnel.encrypt(view[at : at + _BUFFER_BYTES]))
+                await self._yield(len(view))
 
     async def finish(self) -> None:
         with self._whole():
@@ -95,7 +95,9 @@ class BulkStream:
 
     async def reset(self) -> None:
         self._is_torn = True
-        self._sock.close()
+        if self._sock.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._sock)
+            self._sock.close()
         ended, self._ended = self._ended, None
         with trio.CancelScope(deadline=trio.current_time() + _RESET_S, shield=True):
             if ended is not None:
@@ -124,7 +126,12 @@ class BulkStream:
         return self._tunnel.finish()
 
     async def _fill(self) -> None:
-        num = await self._sock.recv_into(self._wire)
+        while True:
+            try:
+                num = self._sock.recv_into(self._wire)
+                break
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self._sock)
         if num:
             self._tunnel.feed(self._wire[:num])
         else:
@@ -133,7 +140,18 @@ class BulkStream:
     async def _write(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            view = view[await self._sock.send(view) :]
+            try:
+                view = view[self._sock.send(view) :]
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self._sock)
+
+    async def _yield(self, num_bytes: int) -> None:
+        """Let others have their turn, once in a while: after each piece it would cost as much
+        as the piece."""
+        self._num_unyielded += num_bytes
+        if not num_bytes or self._num_unyielded >= _BUFFER_BYTES:
+            self._num_unyielded = 0
+            await trio.lowlevel.checkpoint()
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -146,3 +164,10 @@ class BulkStream:
             raise
         except (OSError, trio.ClosedResourceError) as error:
             raise PeerLost(f"the connection broke: {error}") from error
+
+
+def plain_socket(sock: trio.socket.SocketType) -> socket.socket:
+    """The same connection without trio's turn after each call; `sock` is closed."""
+    plain = socket.socket(sock.family, sock.type, sock.proto, fileno=sock.detach())
+    plain.setblocking(False)
+    return plain

@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as gliad's engines; torch
 import torch
 from tokenizers import Tokenizer
 
-from simulations.bench import conversations, end_to_end, lease, store
+from simulations.bench import conversations, end_to_end, lease, peer, store
 from simulations.bench.node import Node
 from simulations.bench.report import GOALS, Row, as_json, as_text
 from simulations.bench.stock import Stock
@@ -58,6 +58,10 @@ def measure(wanted: set[str], *, quick: bool) -> tuple[list[Row], dict[str, dict
         _say("store at its cap")
         parts["store, its cap reached"] = figures = store.run(quick, at_cap=True)
         rows.append(Row("R7c", figures["ratio"], figures["ours"], figures["other"]))
+    if "R8" in wanted:
+        _say("fetching from a peer")
+        parts["fetching from a peer"] = figures = peer.run(quick)
+        rows.append(Row("R8", figures["ratio"], figures["ours"], figures["other"]))
     if "R9" in wanted:
         _say("lease")
         parts["lease"] = figures = lease.run(quick)

@@ -35,6 +35,7 @@ GOALS = {
             "R7", "durable ingest of 64 KiB blocks / file write, same syncs", "at least", 0.5, 0.8
         ),
         Goal("R7c", "same, the cap reached and eviction running", "at least", 0.5, 0.8),
+        Goal("R8", "64 KiB blocks of a peer, verified, stored / raw TCP", "at least", 0.4, 0.7),
         Goal("R9", "lease of 512 blocks and reading / memcpy", "at least", 0.5, 0.9),
         Goal("C1", "4,000-token conversation after a restart: first token", "at least", 15, 25),
         Goal("C2", "4 answers at once / one after another: tokens/s", "at least", 1.0, 2.0),
