@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import trio
 
 from daemon.arena import SharedMemory
+from daemon.arrivals import Arrivals
 from daemon.binding import Binding
 from daemon.l1 import L1Table
 from daemon.records import Records
@@ -24,8 +25,9 @@ from glia.store.base import BlockStore
 
 _GROUP_BYTES = 8 * 1024 * 1024  # read at once: long enough for a thread hop, short enough to fit
 _MAX_OFFSETS = 120_000  # of 8 bytes, in one reply frame
+_DIRTY_SHARE = 2  # at most 1/2 of L1 waits for the disk
 
-IN_L1, IN_L2 = 1, 2
+IN_L1, IN_L2, FROM_PEER = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Pinned:
 
     Attributes:
         offsets: u64 little-endian, one per layer and window: where the particle starts.
-        tiers: per window where it was.
+        tiers: per window where it was; those that came from a peer say so once.
     """
 
     windows: tuple[WindowId, ...]
@@ -56,12 +58,14 @@ class Loader:
         store: BlockStore,
         records: Records,
         writer: Writer,
+        arrivals: Arrivals,
     ) -> None:
         self._arena = arena
         self._table = table
         self._store = store
         self._records = records
         self._writer = writer
+        self._arrivals = arrivals
         self.num_hits = 0
         self.num_misses = 0
         self._unpinned = trio.Event()
@@ -94,6 +98,9 @@ class Loader:
         pinned = tuple(window_ids[: len(tiers)])
         self.num_hits += tiers.count(IN_L1)
         self.num_misses += len(window_ids) - tiers.count(IN_L1)
+        for index, name in enumerate(pinned):
+            if self._arrivals.use(name):
+                tiers[index] = FROM_PEER
         return Pinned(pinned, b"".join(map(self._table.offsets, pinned)), bytes(tiers))
 
     def unpin(self, window_ids: Sequence[WindowId]) -> None:
@@ -208,6 +215,19 @@ async def make_room(table: L1Table, writer: Writer, size_bytes: int, count: int)
         if offsets or not count:
             return offsets
         await until_freed(writer)
+
+
+async def make_room_behind(
+    table: L1Table, writer: Writer, size_bytes: int, count: int
+) -> list[int]:
+    """The same for windows that are not in L2 yet: no more of L1 than the disk keeps up with.
+
+    Raises: ArenaExhausted.
+    """
+    most = table.total_bytes // _DIRTY_SHARE
+    while table.dirty_bytes and table.dirty_bytes + size_bytes > most:
+        await until_freed(writer)
+    return await make_room(table, writer, size_bytes, count)
 
 
 def give_back(arena: SharedMemory, table: L1Table, offsets: Iterable[int]) -> None:

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 import trio
 
+from daemon.adopting import Adopter
 from daemon.arena import SharedMemory
+from daemon.arrivals import Arrivals
 from daemon.binding import Binding
 from daemon.l1 import L1Table
 from daemon.leases import Leases
@@ -20,7 +22,7 @@ from daemon.sealing import Sealer
 from daemon.writer import Writer
 from glia.errors import NotFound, StoreFull
 from glia.graph.chain import longest_chain, walk
-from glia.graph.ids import WindowId, short
+from glia.graph.ids import BlockId, WindowId, short
 from glia.graph.window import WindowRecord
 from glia.local.values import TierValue
 from glia.store.base import BlockStore
@@ -37,12 +39,18 @@ class Memory:
         self.hidden = self.records.hidden
         self.leases = Leases()
         self.writer = Writer(self.table, arena.view, store)
-        self.loader = Loader(arena, self.table, store, self.records, self.writer)
+        arrivals = Arrivals()
+        self.loader = Loader(arena, self.table, store, self.records, self.writer, arrivals)
+        self.adopter = Adopter(arena, self.table, store, self.records, self.writer, arrivals)
         self.sealer = Sealer(arena, self.table, self.records, self.writer)
 
     async def match(self, binding: Binding, tokens: Sequence[int]) -> list[WindowId]:
         """The longest chain of whole windows of the binding's own class."""
-        chain = await trio.to_thread.run_sync(
+        return [record.window_id for record in await self.longest(binding, tokens)]
+
+    async def longest(self, binding: Binding, tokens: Sequence[int]) -> list[WindowRecord]:
+        """The same, as records."""
+        return await trio.to_thread.run_sync(
             longest_chain,
             binding.model_id,
             binding.profile,
@@ -51,7 +59,11 @@ class Memory:
             self.records.get,
             (binding.numerics_class,),
         )
-        return [record.window_id for record in chain]
+
+    async def stored(self, blocks: Sequence[BlockId]) -> set[BlockId]:
+        """Those of these blocks that L2 has."""
+        has = self.store.has_block
+        return await trio.to_thread.run_sync(lambda: {name for name in blocks if has(name)})
 
     async def known(self, window_ids: Sequence[WindowId]) -> list[WindowId]:
         """Those of these windows that are whole in L1 or L2."""

@@ -10,7 +10,7 @@ import trio
 from daemon.arena import SharedMemory
 from daemon.binding import Binding
 from daemon.l1 import L1Table
-from daemon.loading import give_back, make_room, until_freed
+from daemon.loading import give_back, make_room_behind
 from daemon.records import Records
 from daemon.seal import Anchor, Sealed, seal_windows
 from daemon.writer import Writer
@@ -20,7 +20,6 @@ from glia.graph.profile import MAX_POSITION
 from glia.local.messages import Seal
 
 _GROUP_BYTES = 8 * 1024 * 1024  # sealed at once: the writer and the trio thread go on meanwhile
-_DIRTY_SHARE = 2  # at most 1/2 of L1 waits for the disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +97,7 @@ class Sealer:
     async def _room(self, binding: Binding, count: int) -> list[int]:
         size = binding.profile.window_particle_bytes
         count = min(count, max(1, _GROUP_BYTES // size))
-        most = self._table.total_bytes // _DIRTY_SHARE
-        while self._table.dirty_bytes and self._table.dirty_bytes + size > most:
-            await until_freed(self._writer)
-        return await make_room(self._table, self._writer, size, count)
+        return await make_room_behind(self._table, self._writer, size, count)
 
     async def _fill(
         self,

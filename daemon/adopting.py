@@ -1,0 +1,153 @@
+"""What peers sent becomes windows of L1, dirty until the writer has stored them behind their use.
+
+The bytes were verified at the door (p2p/door.py) before they came here. A block that was not
+sent, as it is here already, is held to what its window says as if it had been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from daemon.arena import SharedMemory
+from daemon.arrivals import Arrivals
+from daemon.binding import Binding
+from daemon.l1 import L1Table
+from daemon.loading import give_back, make_room_behind
+from daemon.records import Records
+from daemon.writer import Writer
+from glia.errors import NotFound
+from glia.graph.ids import PrefixKey, WindowId, next_prefix, short
+from glia.graph.tokens import pack_tokens
+from glia.graph.window import WindowRecord
+from glia.store.base import BlockStore
+from p2p.door import expected_blocks, take_block
+
+
+class Adopter:
+    """Makes sinks (p2p/fetching.py) that fill L1."""
+
+    def __init__(
+        self,
+        arena: SharedMemory,
+        table: L1Table,
+        store: BlockStore,
+        records: Records,
+        writer: Writer,
+        arrivals: Arrivals,
+    ) -> None:
+        self._arena = arena
+        self._table = table
+        self._store = store
+        self._records = records
+        self._writer = writer
+        self._arrivals = arrivals
+
+    def after(
+        self, binding: Binding, base: WindowRecord | None, key: PrefixKey, seen: int
+    ) -> Adopting:
+        """For the windows that follow a base.
+
+        Args:
+            base, key: that window, None for genesis, and its prefix key.
+            seen: `hidden.num_changes` before the base was looked up.
+        """
+        return Adopting(self, binding, base, key, seen)
+
+    async def adopt(
+        self,
+        binding: Binding,
+        before: WindowRecord | None,
+        record: WindowRecord,
+        key: PrefixKey,
+        particles: Sequence[bytes | None],
+        seen: int,
+    ) -> int:
+        """Enter one window. Returns: the changes of `hidden` that were seen now.
+
+        Raises: as Adopting.take; then L1 is as before.
+        """
+        size = binding.profile.window_particle_bytes
+        offset = (await make_room_behind(self._table, self._writer, size, 1))[0]
+        try:
+            is_known = await trio.to_thread.run_sync(
+                self._fill, binding, before, record, particles, offset
+            )
+            seen = await self._check_base(record.prev, before, seen)
+            if record.window_id in self._records.hidden:
+                raise NotFound(f"window {short(record.window_id)} is being forgotten")
+        except BaseException:
+            give_back(self._arena, self._table, [offset])
+            raise
+        sizes = binding.profile.particle_sizes
+        is_new = self._table.enter(offset, record, key, sizes, dirty=not is_known)
+        if is_new and not is_known:
+            self._writer.add(record.window_id)
+        self._arrivals.add(record.window_id)
+        return seen
+
+    def _fill(
+        self,
+        binding: Binding,
+        before: WindowRecord | None,
+        record: WindowRecord,
+        particles: Sequence[bytes | None],
+        offset: int,
+    ) -> bool:
+        """Copy the window's particles. Returns whether the window was known."""
+        expected = expected_blocks(record, before, binding.profile)
+        for each, particle in zip(expected, particles, strict=True):
+            if particle is None:
+                particle = self._store.read_block(each.block_id)
+                take_block(particle, each, binding.profile)
+            self._arena.view[offset : offset + len(particle)] = particle
+            offset += len(particle)
+        return self._records.get_now(record.window_id) is not None
+
+    async def _check_base(self, prev: WindowId, before: WindowRecord | None, seen: int) -> int:
+        """Raises: NotFound where what a window continues was forgotten meanwhile."""
+        hidden = self._records.hidden
+        while hidden.num_changes != seen:
+            seen = hidden.num_changes
+            get = self._records.get_now
+            if before is not None and await trio.to_thread.run_sync(get, prev) is None:
+                raise NotFound(f"window {short(prev)} was forgotten")
+        return seen
+
+
+class Adopting:
+    """The sink of one fetch.
+
+    Attributes:
+        records: what was taken, in order.
+    """
+
+    def __init__(
+        self,
+        adopter: Adopter,
+        binding: Binding,
+        base: WindowRecord | None,
+        key: PrefixKey,
+        seen: int,
+    ) -> None:
+        self._adopter, self._binding = adopter, binding
+        self._before, self._key, self._seen = base, key, seen
+        self.records: list[WindowRecord] = []
+
+    async def take(self, record: WindowRecord, particles: Sequence[bytes | None]) -> None:
+        """Enter a window into L1.
+
+        Args: particles: by layer, verified; None where the block is in L2.
+        Raises:
+            ArenaExhausted: L1 has no room, and waiting for the disk does not make any.
+            NotFound, HashMismatch: L2 does not have such a block any more, or the window, or the
+                one before it, is being forgotten.
+            MalformedParticle: a block of L2 is not what the window says of it.
+        """
+        key = next_prefix(self._key, pack_tokens(record.tokens))
+        self._seen = await self._adopter.adopt(
+            self._binding, self._before, record, key, particles, self._seen
+        )
+        self._before, self._key = record, key
+        self.records.append(record)
