@@ -13,7 +13,7 @@ from p2p.frontier import Window
 from p2p.getter import Ask, Close, Open, Session
 from p2p.host import PeerId
 from p2p.source import TICK_S, Provides, Verdict
-from tests.builders import Chain, make_chain
+from tests.builders import WIDE, Chain, make_chain
 
 ROUNDS = 2_000 if os.environ.get("GLIA_FULL") else 120
 CHAIN = make_chain(24)
@@ -281,19 +281,16 @@ def test_what_is_ready_is_not_handed_on_after_a_cancel() -> None:
 
 
 def test_what_a_lost_peer_owed_is_asked_for_before_what_comes_later() -> None:
-    budget = 8 * CHAIN.profile.window_particle_bytes
-    session = make_world(random.Random(0), [HONEST, HONEST], budget_bytes=budget).session
+    chain = make_chain(16, profile=WIDE)  # twice what a new peer may owe
     one, two = PeerId("0"), PeerId("1")
+    provides = [Provides(one, 16), Provides(two, 16)]
+    session = Session(chain.records, None, chain.profile, provides, now_s=0.0)
     session.step(0.0)
     session.opened(one, 0.0)
     (first,) = session.step(0.0)
     assert isinstance(first, Ask)
-    for block_id in first.ids[:4]:
-        session.arrived(one, BLOCKS[block_id])
-    session.delivered()
-    session.delivered()
     session.ended(one, Verdict.LOST)
     session.opened(two, 0.0)
     (second,) = [each for each in session.step(0.0) if isinstance(each, Ask)]
-    order = [each for record in CHAIN.records for each in record.blocks]
-    assert list(second.ids) == order[4:20]
+    assert second.ids == first.ids
+    assert second.ids[0] == chain.records[0].blocks[0]
