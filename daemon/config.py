@@ -267,6 +267,7 @@ SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
             "enabled": ("enabled", _flag()),
             "listen": ("listen", read_listen),
             "bootstrap": ("bootstrap", read_peers),
+            "mdns": ("mdns", _flag()),
             "psk": ("psk", read_psk),
             "announce_hold_s": ("announce_hold_s", _span(0.0, 1e6)),
             "upload": ("upload_bytes", _size(0)),

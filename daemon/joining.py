@@ -78,6 +78,7 @@ def libp2p_join(config: NetworkConfig, seed: bytes, limits: Limits, agent: str) 
             validate=is_value,
             agent=agent,
             psk=config.psk or None,
+            mdns=config.mdns,
             on_change=on_change,
         )
 

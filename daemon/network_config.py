@@ -27,6 +27,7 @@ class NetworkConfig:
     Attributes:
         listen: multiaddrs of IP and TCP.
         bootstrap: peers to connect to, multiaddrs with /p2p/PEER.
+        mdns: find others on the LAN, and be found.
         psk: 64 hex digits that all peers must have; "" where none.
         announce_hold_s: before what was published is announced.
         upload_bytes: a second, at most; 0: no limit.
@@ -37,6 +38,7 @@ class NetworkConfig:
     enabled: bool = False
     listen: tuple[str, ...] = ("/ip4/0.0.0.0/tcp/0",)
     bootstrap: tuple[str, ...] = ()
+    mdns: bool = False
     psk: str = ""
     announce_hold_s: float = 60.0
     upload_bytes: int = 0

@@ -48,7 +48,7 @@ def test_every_documented_key_takes_effect(tmp_path: Path) -> None:
         "log": 'level = "debug"\nmax_size = "64 KiB"\nnum_files = 1',
         "conversations": "anonymous_hours = 1.5\nmax_anonymous = 3",
         "network": 'enabled = true\nlisten = ["/ip6/::1/tcp/0"]\n'
-        f'bootstrap = ["/ip4/127.0.0.1/tcp/1/p2p/{PEER}"]\npsk = "{"aB" * 32}"\n'
+        f'bootstrap = ["/ip4/127.0.0.1/tcp/1/p2p/{PEER}"]\nmdns = true\npsk = "{"aB" * 32}"\n'
         'announce_hold_s = 1\nupload = "1MiB"\naccept = "own"\nexact = "required"',
         "http": 'listen = "[::1]:8080"\nrequire_key = false\nmax_requests = 1',
     }

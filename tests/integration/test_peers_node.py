@@ -1,0 +1,122 @@
+"""Two gliads on loopback: they find, list, keep, lose, ban and forget each other."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.gliad_parts import LOOPBACK, gliads
+from tests.integration.test_private_run import FILTER, ended_by
+from tests.node_parts import ROOT, until
+from tests.only_unix import UNAVAILABLE
+
+MOST_RESIDENT_MB = 150  # R12
+
+
+def test_two_commands_and_two_nodes_know_each_other() -> None:
+    with gliads(2) as (one, other):
+        one("start", "--listen", LOOPBACK)
+        identity = one.json("id")
+        assert re.fullmatch(r"[0-9a-f]{64}", identity["neuron"])
+        (address,) = identity["addresses"]
+        assert address.startswith("/ip4/127.0.0.1/tcp/")
+        assert address.endswith(f"/p2p/{identity['peer_id']}")
+        other("start", "--listen", LOOPBACK, "--bootstrap", address)
+        ids = [each.json("id")["peer_id"] for each in (one, other)]
+        until(lambda: (one.connected(), other.connected()) == ([ids[1]], [ids[0]]), 10)
+        (listed,) = other.json("peers")
+        assert (listed["connection"], listed["trust"]) == ("out", "stranger")
+        assert listed["name"].startswith("gliad/")
+        assert one.json("peers")[0]["connection"] == "in"
+        until(lambda: 0 < (other.json("peers")[0]["rtt_s"] or 9) < 1)
+        status = other.json("status")
+        assert status["network"]["num_connected"] == 1
+        assert status["network"]["why_off"] == ""
+        assert f"at {status['network']['addresses'][0]}" in other("status").stdout
+        print(f"resident, idle, one peer: {one.resident_mb:.0f} MB")
+        assert one.resident_mb <= MOST_RESIDENT_MB
+
+        one.kill()
+        until(lambda: other.connected() == [], 5)
+        assert [each["peer"] for each in other.json("peers")] == [ids[0]]
+        one("start", "--listen", LOOPBACK)
+        assert one.json("id")["peer_id"] == ids[0]
+        assert one.json("id")["neuron"] == identity["neuron"]
+
+
+def test_peers_are_added_banned_and_forgotten_also_after_a_restart() -> None:
+    with gliads(2) as (one, other):
+        one("start", "--listen", LOOPBACK)
+        other("start", "--listen", LOOPBACK)
+        peer = one.json("id")["peer_id"]
+        added = other.json("peers", "add", one.address)
+        assert (added["peer"], added["trust"], added["connection"]) == (peer, "known", "out")
+        began_s = time.monotonic()
+        other("stop")
+        assert time.monotonic() - began_s < 5  # F37
+        other("start", "--listen", LOOPBACK)
+        until(lambda: other.connected() == [peer])
+
+        other("peers", "ban", peer[-8:])
+        until(lambda: one.connected() == other.connected() == [])
+        refused = other("peers", "add", one.address, code=9)
+        assert "banned" in refused.stderr
+        other("peers", "ban", peer[-8:], "--undo")
+        until(lambda: other.connected() == [peer])
+
+        other("peers", "forget", peer[-8:])
+        assert other.json("peers") == []
+        time.sleep(2.5)  # it would have been dialled again
+        assert other.connected() == []
+        assert "no peer" in other("peers", "forget", peer, code=3).stderr
+        assert "not an address" in other("peers", "add", "nonsense", code=2).stderr
+
+
+@pytest.mark.fault("F36")
+def test_a_port_that_is_taken_is_told_and_tried_again() -> None:
+    with gliads(2) as (one, other):
+        one("start", "--listen", LOOPBACK)
+        place = one.address.partition("/p2p/")[0]
+        started = other("start", "--listen", place)
+        assert "network: off: cannot listen on" in started.stderr
+        assert other.json("id")["addresses"] == []
+        other("models")
+        one("stop")
+        until(lambda: other.why_off() == "", 30)
+        assert other.address.startswith(place)
+        assert other.json("status")["counters"]["network_faults"] >= 1
+
+
+@pytest.mark.spec(46)
+def test_offline_opens_no_network_socket() -> None:
+    """Whatever glia.toml says: under a filter that kills whoever opens one."""
+    before = FILTER if ended_by("") != UNAVAILABLE else ()
+    settings = f'[network]\nenabled = true\nlisten = ["{LOOPBACK}"]\n'
+    with gliads(1, settings, before) as (node,):
+        node("start", "--offline")
+        assert node.json("status")["network"] is None
+        assert "network  offline" in node("status").stdout
+        for verb in (("id",), ("peers",), ("peers", "add", "x"), ("peers", "ban", "x")):
+            refused = node(*verb, code=9)
+            assert "offline" in refused.stderr
+            assert f"gliad start --data-dir {node.data_dir} --listen" in refused.stderr
+        assert not {"published", "heard", "peer.key", "neuron.key", "peers.json"} & {
+            each.name for each in node.data_dir.iterdir()
+        }
+        print(f"resident, idle, offline: {node.resident_mb:.0f} MB")
+        maps = Path(f"/proc/{node.pid}/maps").read_text()
+        assert "fastecdsa" not in maps  # which libp2p would have brought
+        node("stop")
+        if before:
+            assert "ended at once" in node("start", code=2).stderr
+
+
+def test_libp2p_is_not_imported_by_a_node_that_is_offline() -> None:
+    """It costs 50 MiB."""
+    code = "import sys, daemon.process; sys.exit('libp2p' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
