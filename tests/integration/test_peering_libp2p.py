@@ -1,0 +1,129 @@
+"""Peering on libp2p: its own network, the bulk path, and the signs of life."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+
+from daemon.joining import libp2p_join
+from daemon.network_config import NetworkConfig
+from daemon.peer_file import PeerFile
+from daemon.peering import Peering
+from glia.errors import PeerUnreachable
+from glia.graph.neuron import Signer
+from glia.store.heard import Heard
+from glia.store.published import Published
+from p2p.bulk.stream import BulkStream
+from p2p.host import Found, Limits
+from p2p.messages import BLOCKS, FIND
+from tests.builders import make_chain
+from tests.exchange_parts import ChainOffer
+from tests.network_parts import until
+
+PSK = "ab" * 32
+CONFIG = NetworkConfig(enabled=True, listen=("/ip4/127.0.0.1/tcp/0",))
+
+
+def make(directory: Path, config: NetworkConfig = CONFIG) -> Peering:
+    directory.mkdir()
+    return Peering(
+        config,
+        libp2p_join(config, secrets.token_bytes(32), Limits(), "gliad/test"),
+        Signer(bytes(32)),
+        Published(directory / "published"),
+        Heard(directory / "heard"),
+        PeerFile(directory / "peers.json"),
+    )
+
+
+def run(main: Callable[..., Awaitable[None]], *nodes: Peering) -> None:
+    async def start() -> None:
+        async with trio.open_nursery() as nursery:
+            for each in nodes:
+                await nursery.start(each.run)
+            await main(*nodes)
+            nursery.cancel_scope.cancel()
+
+    trio.run(start)
+
+
+def found(peering: Peering) -> Found:
+    return Found(peering.host.peer_id, tuple(peering.host.addresses()))
+
+
+def test_blocks_take_the_bulk_path_and_questions_do_not(tmp_path: Path) -> None:
+    async def main(one: Peering, other: Peering) -> None:
+        other.serve(ChainOffer(make_chain(2)))
+        await one.meet(found(other))
+        for protocol, is_bulk in ((BLOCKS, True), (FIND, False)):
+            stream = await one.open_stream(other.host.peer_id, protocol)
+            assert isinstance(stream, BulkStream) is is_bulk
+            await stream.reset()
+        assert one.counts()["bulk_streams"] == 1
+        await until(lambda: other.counts().get("bulk_streams") == 1)
+
+    run(main, make(tmp_path / "one"), make(tmp_path / "other"))
+
+
+def test_who_connects_and_leaves_is_in_the_ledger(tmp_path: Path) -> None:
+    async def main(one: Peering, other: Peering) -> None:
+        await one.meet(found(other))
+        peer = one.host.peer_id
+        await until(lambda: other.ledger.entry(peer) is not None)
+        entry = other.ledger.entry(peer)
+        assert entry is not None
+        entry.seen_s = 0.0
+        await one.host.disconnect(other.host.peer_id)
+        await until(lambda: (other.ledger.entry(peer) or entry).seen_s > 0)
+
+    run(main, make(tmp_path / "one"), make(tmp_path / "other"))
+
+
+@pytest.mark.parametrize(("psk", "is_in"), [(PSK, True), ("cd" * 32, False), ("", False)])
+def test_a_network_with_a_secret(psk: str, is_in: bool, tmp_path: Path) -> None:
+    async def main(one: Peering, other: Peering) -> None:
+        if is_in:
+            await one.meet(found(other))
+            assert await one.host.ping(other.host.peer_id) > 0
+        else:
+            with pytest.raises(PeerUnreachable):
+                await one.meet(found(other))
+            assert not other.host.connections()
+
+    run(
+        main,
+        make(tmp_path / "one", replace(CONFIG, psk=psk)),
+        make(tmp_path / "other", replace(CONFIG, psk=PSK)),
+    )
+
+
+@pytest.mark.fault("F36")
+def test_libp2p_that_breaks_is_begun_anew_on_the_same_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(one: Peering, other: Peering) -> None:
+        await one.meet(found(other))
+        place = other.host.addresses()
+        broken = other._ports._swarm.manager  # type: ignore[attr-defined]
+
+        async def fail() -> None:
+            raise RuntimeError("libp2p broke")
+
+        broken.run_task(fail, _internal=True)
+        await until(lambda: other.why_off == "RuntimeError('libp2p broke')")
+        await until(lambda: other.why_off == "", 10)
+        assert other.counts()["network_faults"] == 1
+        assert other.host.addresses() == place
+        await one.meet(found(other))
+        assert [each.peer for each in one.host.connections()] == [other.host.peer_id]
+
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    config = replace(CONFIG, listen=(f"/ip4/127.0.0.1/tcp/{port}",))
+    run(main, make(tmp_path / "one"), make(tmp_path / "other", config))
