@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 import trio
@@ -18,7 +19,7 @@ from p2p.messages import BLOCKS, FIND
 from p2p.offer import Offer
 from p2p.provider import InThreads, Provider
 from p2p.search import Answer
-from p2p.source import Verdict
+from p2p.source import Provides, Verdict
 from p2p.upload import UploadLimit
 from tests.builders import make_chain, make_profile
 from tests.exchange_parts import ChainOffer, Taken, fetch, keys_of, question_of
@@ -73,7 +74,10 @@ def test_a_provider_that_is_killed_in_mid_transfer() -> None:
         for node in (one, two):
             provide(node, ChainOffer(CHAIN))
             await getter.host.connect(node.host.addresses()[0])
-        answer = await find(getter, one.host.peer_id, two.host.peer_id)
+        peers = [one.host.peer_id, two.host.peer_id]
+        answer = replace(  # the search ends with the first that has it all
+            await find(getter, *peers), providers=tuple(Provides(peer, 24) for peer in peers)
+        )
         taken, ends = Taken(), one.end
 
         class Killing(Taken):
