@@ -77,6 +77,9 @@ class Forgetting:
 
     Args:
         now_s: seconds since 1970.
+
+    Attributes:
+        still: held while windows go; who publishes some holds it, too.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class Forgetting:
         self._engines = engines
         self._looking = looking
         self._now_s = now_s
+        self.still = trio.Lock()
         self._jobs: deque[_Job] = deque()
         self._failed: set[str] = set()
         self._wanted = trio.Event()
@@ -121,12 +125,12 @@ class Forgetting:
         while True:
             self._wanted = trio.Event()
             if self._jobs:
-                await self._jobs.popleft().run()
+                await self._run(self._jobs.popleft())
             elif marked := self._due():
                 await self._forget_marked(marked)
             elif was_marked:  # what a crash left of them may stand behind holes
                 was_marked = False
-                await _Job(lambda tell: self._sweep(False, tell), _nobody).run()
+                await self._run(_Job(lambda tell: self._sweep(False, tell), _nobody))
             else:
                 await self._wanted.wait()
 
@@ -140,6 +144,10 @@ class Forgetting:
             except GliaError as error:
                 _log.warning("what has expired is not forgotten: %s", error)
             await trio.sleep(_HOUR_S)
+
+    async def _run(self, job: _Job) -> None:
+        async with self.still:
+            await job.run()
 
     async def _do(self, work: Callable[[Tell], Awaitable[Outcome]], tell: Tell) -> Outcome:
         job = _Job(work, tell)
@@ -161,7 +169,7 @@ class Forgetting:
     async def _forget_marked(self, names: Sequence[str]) -> None:
         """What a crash, or a failure before, left to be done."""
         job = _Job(lambda tell: self._forget(names, tell), _nobody)
-        await job.run()
+        await self._run(job)
         if isinstance(job.outcome, GliaError):
             _log.warning("%d conversations are not forgotten yet: %s", len(names), job.outcome)
             self._failed.update(names)

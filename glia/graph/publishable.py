@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from glia.graph.privacy import Visibility
+from glia.graph.window import WindowRecord
 
 LabelledSpan = tuple[int, int, Visibility]  # first token, token after the last, label
 
@@ -29,3 +30,14 @@ def public_tokens(spans: Iterable[LabelledSpan]) -> int:
 def publishable_windows(spans: Iterable[LabelledSpan], num_tokens: int, block_size: int) -> int:
     """How many leading windows may be published of a log of so many tokens."""
     return min(public_tokens(spans), num_tokens) // block_size
+
+
+def public_windows(chain: Sequence[WindowRecord], public: Sequence[int]) -> Sequence[WindowRecord]:
+    """The leading windows of a chain whose tokens are leading ones of `public`.
+
+    Args: chain: from genesis on.
+    """
+    for num, record in enumerate(chain):
+        if tuple(public[record.position_start : record.end]) != record.tokens:
+            return chain[:num]
+    return chain

@@ -1,0 +1,232 @@
+"""What of conversations becomes visible to peers, and who signs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from glia.errors import StoreFull
+from glia.graph.link import sign_link
+from glia.graph.spans import claims
+from glia.graph.window import WindowRecord
+from glia.store.published import Published
+from tests.builders import TINY, make_chain
+from tests.publish_parts import HOLD_S, NOW_S, OTHER, Rig, run_rig, sequences, settled
+
+SIZE = TINY.block_size
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path)
+    yield made
+    made.published.close()
+
+
+def test_only_full_windows_of_the_public_part_become_visible(rig: Rig) -> None:
+    chain, private = make_chain(5), make_chain(3, seed=1)
+
+    async def body() -> None:
+        await rig.say("private", private, 0)
+        await rig.say("story", chain, 3 * SIZE - 1)
+        await settled(lambda: rig.visible(chain) == 2)
+        assert rig.visible(private) == 0
+        assert rig.spans(chain) == [(0, 2)]
+        tip = rig.published.windows_at(chain.window_ids[1], [2])[0]
+        assert tip.hold_until_s == NOW_S + HOLD_S
+        assert rig.num_told == 1
+        assert rig.counters == {"windows_published": 2, "links_signed": 1}
+
+    run_rig(rig, body)
+
+
+def test_a_public_conversation_is_published_as_it_grows_and_signed_once(rig: Rig) -> None:
+    chain = make_chain(40)
+    longer = make_chain(10, base=chain, seed=2)
+
+    async def body() -> None:
+        await rig.say("story", chain, 40 * SIZE)
+        await settled(lambda: rig.visible(chain) == 40)
+        assert rig.spans(chain) == [(0, 16), (16, 32), (32, 40)]
+        rig.now_s += 7
+        # what a turn drops of the log was its answer
+        await rig.say("story", longer, 50 * SIZE, keep=40 * SIZE)
+        await settled(lambda: rig.visible(longer) == 50)
+        assert rig.spans(longer) == [(0, 16), (16, 32), (32, 40), (32, 48), (48, 50)]
+        first = int(NOW_S)
+        assert sequences(rig.links(longer)) == [*range(first, first + 3), first + 7, first + 8]
+
+    run_rig(rig, body)
+
+
+def test_sequences_grow_whatever_the_clock_says(rig: Rig) -> None:
+    one, other = make_chain(17), make_chain(17, seed=1)
+
+    async def body() -> None:
+        await rig.say("one", one, 17 * SIZE)
+        await settled(lambda: rig.visible(one) == 17)
+        rig.now_s -= 1000
+        await rig.say("other", other, 17 * SIZE)
+        await settled(lambda: rig.visible(other) == 17)
+        first = int(NOW_S)
+        assert sequences([*rig.links(one), *rig.links(other)]) == list(range(first, first + 4))
+
+    run_rig(rig, body)
+
+
+def test_private_turns_behind_a_public_part_publish_nothing_more(rig: Rig) -> None:
+    chain = make_chain(4)
+    longer = make_chain(6, base=chain, seed=2)
+
+    async def body() -> None:
+        await rig.say("story", chain, 2 * SIZE)
+        await settled(lambda: rig.visible(chain) == 2)
+        await rig.say("story", longer, 10 * SIZE, keep=4 * SIZE)
+        await settled()
+        assert rig.visible(longer) == 2
+        assert rig.num_told == 1
+
+    run_rig(rig, body)
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_tip_that_is_another_log_s_publishes_nothing_of_it(rig: Rig, is_named: bool) -> None:
+    """An engine may say what it likes; and a rewritten conversation has tips of what it was."""
+    secret = make_chain(4)
+    said = make_chain(2, base=make_chain(2, tokens=secret.tokens[: 2 * SIZE]), seed=5)
+
+    async def body() -> None:
+        if is_named:  # the engine's word
+            await rig.say("other", secret, 0)
+            await rig.say("story", said, 4 * SIZE, tip=secret.tip)
+        else:  # what it was before
+            await rig.say("story", secret, 0)
+            rig.conversations.on_change = lambda: None
+            await rig.say("story", said, 4 * SIZE, tip=secret.tip)
+            rig.publisher.wake()
+        await settled(lambda: rig.visible(secret) == 2)
+        assert rig.visible(said) == 2  # what both begin with is public
+
+    run_rig(rig, body)
+
+
+def test_where_the_tip_is_lost_what_earlier_tips_have_is_published(rig: Rig) -> None:
+    chain = make_chain(4)
+    longer = make_chain(2, base=chain, seed=2)
+
+    async def body() -> None:
+        rig.conversations.on_change = lambda: None
+        await rig.say("story", chain, 4 * SIZE)
+        await rig.say("story", longer, 6 * SIZE, keep=4 * SIZE)
+        rig.store.forget(longer.window_ids[5:])
+        rig.publisher.wake()
+        await settled(lambda: rig.visible(longer) == 4)
+
+    run_rig(rig, body)
+
+
+@pytest.mark.spec(19)
+def test_a_restart_signs_nothing_again(rig: Rig) -> None:
+    chain = make_chain(20)
+    longer = make_chain(3, base=chain, seed=2)
+
+    async def first() -> None:
+        await rig.say("story", chain, 20 * SIZE)
+        await settled(lambda: rig.visible(chain) == 20)
+
+    async def again() -> None:
+        before = rig.links(chain)
+        await settled()
+        assert rig.links(chain) == before
+        await rig.say("story", longer, 23 * SIZE, keep=20 * SIZE)
+        await settled(lambda: rig.visible(longer) == 23)
+        assert rig.links(longer)[: len(before)] == before
+        assert rig.spans(longer) == [(0, 16), (16, 20), (16, 23)]
+
+    run_rig(rig, first)
+    rig.publisher = rig.new_publisher()
+    run_rig(rig, again)
+
+
+def test_what_came_from_peers_is_not_signed_here(rig: Rig) -> None:
+    theirs = make_chain(20)
+    chain = make_chain(4, base=theirs, seed=2)
+    said = claims(theirs.records, 0)
+    links = [sign_link(OTHER, claim, 1 + n, int(NOW_S)) for n, claim in enumerate(said)]
+
+    async def body() -> None:
+        rig.published.put(theirs.records, links)
+        await rig.say("story", chain, 24 * SIZE)
+        await settled(lambda: rig.visible(chain) == 24)
+        assert rig.spans(chain) == [(20, 24)]
+        assert rig.spans(chain, OTHER) == [(0, 16), (16, 20)]
+
+    run_rig(rig, body)
+
+
+def test_what_others_attest_too_stays_our_own(rig: Rig) -> None:
+    chain = make_chain(10)
+    longer = make_chain(2, base=chain, seed=2)
+
+    async def body() -> None:
+        await rig.say("story", chain, 10 * SIZE)
+        await settled(lambda: rig.visible(chain) == 10)
+        (claim,) = claims(chain.records, 0)
+        rig.published.put((), [sign_link(OTHER, claim, 1, int(NOW_S))])
+        await rig.say("story", longer, 12 * SIZE, keep=10 * SIZE)
+        await settled(lambda: rig.visible(longer) == 12)
+        assert rig.spans(longer) == [(0, 10), (0, 12)]
+
+    run_rig(rig, body)
+
+
+class Full(Published):
+    """No room, for the first conversation that begins like this."""
+
+    bad: WindowRecord
+
+    def put(self, records, links=(), hold_until_s=0):  # type: ignore[no-untyped-def]
+        if records[0] == self.bad:
+            raise StoreFull("no room")
+        super().put(records, links, hold_until_s)
+
+
+def test_a_failure_is_counted_and_tried_again_and_holds_up_nobody(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.published.close()
+    rig.published = full = Full(tmp_path / "published")
+    rig.publisher = rig.new_publisher()
+    bad, good = make_chain(2), make_chain(2, seed=1)
+    full.bad = bad.records[0]
+
+    async def body() -> None:
+        await rig.say("bad", bad, 2 * SIZE)
+        await rig.say("good", good, 2 * SIZE)
+        await settled(lambda: rig.visible(good) == 2)
+        assert rig.counters["publish_failed"] >= 1
+        full.bad = good.records[0]
+        rig.publisher.wake()
+        await settled(lambda: rig.visible(bad) == 2)
+
+    run_rig(rig, body)
+    full.close()
+
+
+def test_nothing_is_published_while_windows_are_being_forgotten(rig: Rig) -> None:
+    chain = make_chain(2)
+
+    async def body() -> None:
+        async with rig.still:
+            await rig.say("story", chain, 2 * SIZE)
+            await settled()
+            assert rig.visible(chain) == 0
+            with rig.conversations.hold("story"):
+                await rig.conversations.mark("story")
+                await rig.conversations.remove("story")
+        await settled()
+        assert rig.visible(chain) == 0
+        assert rig.counters == {}
+
+    run_rig(rig, body)
