@@ -2,6 +2,7 @@
 
 own        what their logs reach, and ever reached
 shared     of those, what other conversations' logs reach: it stays
+published  for good, of those: it stays
 exclusive  the rest: it goes, and whatever stored windows continue it
 """
 
@@ -25,11 +26,16 @@ Layouts = Mapping[ModelId, Collection[Layout]]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of windows, in whatever tier."""
+    """What is known of windows, in whatever tier.
+
+    Attributes:
+        is_final: whether it is published for good.
+    """
 
     find: Find
     get: Get
     children: Children
+    is_final: Callable[[WindowId], bool]
 
 
 class Doomed:
@@ -41,12 +47,13 @@ class Doomed:
 
     Attributes:
         key_of: the windows, with their prefix keys as far as those are known.
-        num_saved: how many were among them and stay.
+        num_saved: how many were among them and stay, as somebody reaches them.
+        num_published: how many stay as they are published for good.
     """
 
     def __init__(self, layouts: Layouts, near: set[PrefixKey] | None) -> None:
         self.key_of: dict[WindowId, PrefixKey | None] = {}
-        self.num_saved = 0
+        self.num_saved = self.num_published = 0
         self._layouts = layouts
         self._near = near
 
@@ -74,6 +81,12 @@ class Doomed:
                 del self.key_of[name]
                 self.num_saved += 1
 
+    def save_published(self, is_final: Callable[[WindowId], bool]) -> None:
+        """What is published for good stays, and so does all before it, which is, too."""
+        for name in list(filter(is_final, self.key_of)):
+            del self.key_of[name]
+            self.num_published += 1
+
     def _save(self, model_id: ModelId, turns: Sequence[Turn]) -> None:
         keys = keys_ever(model_id, self._layouts.get(model_id, ()), turns, self._near)
         if keys:
@@ -91,6 +104,7 @@ def doomed_with(targets: Past, others: Past, layouts: Layouts, known: Known, tol
         for window_id in known.find(key):
             doomed.add(window_id, key)
     doomed.save_from(others, told)
+    doomed.save_published(known.is_final)
     add_descendants(doomed, known)
     return doomed
 

@@ -19,7 +19,9 @@ async def answer(parts: Parts, call: ForgetCall, post: Deliver) -> Reply:
     match call:
         case Forget():
             gone = await parts.forgetting.forget(call.name, tell)
-            return ForgetReply(call.id, gone.num_windows, gone.freed_bytes, gone.num_shared)
+            return ForgetReply(
+                call.id, gone.num_windows, gone.freed_bytes, gone.num_shared, gone.num_published
+            )
         case Gc():
             gone = await parts.forgetting.collect(tell, unreferenced=call.unreferenced)
             return GcReply(call.id, gone.num_conversations, gone.num_windows, gone.freed_bytes)

@@ -5,6 +5,9 @@
     mark      durably: whatever happens now, the next start goes on
     erase     the windows' bytes in every tier (daemon/erasing.py), then the conversations' files
 
+What is published stays once its hold is over, as peers may have been told of it; before, it is
+taken back.
+
 A job that has begun goes on when the one who asked goes away.
 """
 
@@ -28,6 +31,7 @@ from daemon.memory import Memory
 from daemon.telling import Tell
 from glia.errors import ConversationBusy, GliaError, UnknownConversation
 from glia.graph.ids import WindowId
+from glia.store.published import Published
 
 _HOUR_S = 3600.0
 _log = logging.getLogger("gliad.forgetting")
@@ -35,12 +39,18 @@ _log = logging.getLogger("gliad.forgetting")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What went: conversations, windows, bytes on disk; and windows that others reach."""
+    """What went: conversations, windows, bytes on disk; windows that stay.
+
+    Attributes:
+        num_shared: windows that stay, as other conversations reach them.
+        num_published: windows that stay, as they are published for good.
+    """
 
     num_conversations: int = 0
     num_windows: int = 0
     freed_bytes: int = 0
     num_shared: int = 0
+    num_published: int = 0
 
     def __add__(self, other: Outcome) -> Outcome:
         return Outcome(
@@ -48,6 +58,7 @@ class Outcome:
             self.num_windows + other.num_windows,
             self.freed_bytes + other.freed_bytes,
             self.num_shared + other.num_shared,
+            self.num_published + other.num_published,
         )
 
 
@@ -88,12 +99,14 @@ class Forgetting:
         conversations: Conversations,
         engines: Engines,
         looking: Looking,
+        published: Published | None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self._memory = memory
         self._conversations = conversations
         self._engines = engines
         self._looking = looking
+        self._published = published
         self._now_s = now_s
         self.still = trio.Lock()
         self._jobs: deque[_Job] = deque()
@@ -203,12 +216,20 @@ class Forgetting:
                 window_ids = list(doomed.key_of)
                 for name in names:
                     await self._conversations.mark(name)
-                forgotten = await erase(self._memory, window_ids, tell)
+                freed_bytes = await self._erase(window_ids, tell)
             await erase_in_engines(self._engines.links(), tell)
             for name in names:
                 await self._conversations.remove(name)
                 self._failed.discard(name)
-        return Outcome(len(names), len(window_ids), forgotten.freed_bytes, doomed.num_saved)
+        return Outcome(
+            len(names), len(window_ids), freed_bytes, doomed.num_saved, doomed.num_published
+        )
+
+    async def _erase(self, window_ids: Sequence[WindowId], tell: Tell) -> int:
+        """Take hidden windows back, if they are published but not for good, and remove them."""
+        if self._published is not None:
+            await trio.to_thread.run_sync(self._published.take_back, window_ids)
+        return (await erase(self._memory, window_ids, tell)).freed_bytes
 
     def _check_leases(self, names: Sequence[str], doomed: Doomed) -> None:
         """Raises: ConversationBusy where somebody has leased what is to go."""
@@ -234,7 +255,7 @@ class Forgetting:
         freed_bytes = 0
         if window_ids:
             with self._hidden(window_ids):
-                freed_bytes = (await erase(self._memory, window_ids, tell)).freed_bytes
+                freed_bytes = await self._erase(window_ids, tell)
         await erase_in_engines(self._engines.links(), tell)
         return Outcome(0, len(window_ids), freed_bytes)
 

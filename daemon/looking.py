@@ -6,8 +6,9 @@ until the next await of the caller, who hides it before that.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import trio
 
@@ -20,17 +21,29 @@ from daemon.reach import layouts_of
 from daemon.survey import Survey, survey
 from daemon.telling import Tell, told_from_thread
 from glia.graph.ids import ModelId, WindowId
+from glia.store.published import Published
 
 _WHAT = "looking what others use"
 
 
 class Looking:
-    """The one that looks."""
+    """The one that looks.
+
+    Args:
+        published: what peers may see, None where nothing was ever published.
+        now_s: seconds since 1970.
+    """
 
     def __init__(
-        self, memory: Memory, conversations: Conversations, attachments: Attachments
+        self,
+        memory: Memory,
+        conversations: Conversations,
+        attachments: Attachments,
+        published: Published | None,
+        now_s: Callable[[], float] = time.time,
     ) -> None:
         self._memory = memory
+        self._published, self._now_s = published, now_s
         self._conversations = conversations
         self._attachments = attachments
 
@@ -77,6 +90,7 @@ class Looking:
                 for name, key in found.key_of.items():
                     doomed.add(name, key)
                 doomed.save_from(others, told_from_thread(tell, _WHAT))
+                doomed.save_published(self._is_final)
             return found, doomed
 
         found, doomed = await trio.to_thread.run_sync(look)
@@ -131,4 +145,8 @@ class Looking:
             yield from below.get(window_id, ())
             yield from store.children(window_id)
 
-        return Known(records.find, records.get, children)
+        return Known(records.find, records.get, children, self._is_final)
+
+    def _is_final(self, window_id: WindowId) -> bool:
+        published = self._published
+        return published is not None and published.is_final(window_id, self._now_s())

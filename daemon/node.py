@@ -10,6 +10,7 @@ import socket
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 import trio
@@ -47,6 +48,7 @@ from daemon.staging import StagingAreas
 from daemon.uses import Uses
 from glia.local.address import socket_path
 from glia.store.disk import DiskStore
+from glia.store.published import Published
 
 _FLUSH_S = 2.0  # of the 5 s that ending may take
 _PATIENCE_S = 10.0  # engines in the way of another model take new requests no longer
@@ -61,11 +63,9 @@ def main(config: Config, program: Sequence[str] = ENGINE_PROGRAM) -> int:
         program: the command that is an engine, up to its flags.
     Raises: UserError, StoreError, ConfigError where it cannot start.
     """
-    with _prepared(config) as (memory, conversations, listener, door, peering):
+    with _prepared(config) as prepared:
         try:
-            trio.run(
-                run_node, config, tuple(program), memory, conversations, listener, door, peering
-            )
+            trio.run(run_node, config, tuple(program), prepared)
         except BaseException:
             _log.exception("gliad crashed")
             raise
@@ -80,10 +80,25 @@ def gliad_version() -> str:
         return "0"
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """What a node begins with.
+
+    Attributes:
+        published: what peers may see; None where there never was a network.
+        door, peering: None where there is none.
+    """
+
+    memory: Memory
+    conversations: Conversations
+    listener: socket.socket
+    door: Door | None
+    published: Published | None
+    peering: Peering | None
+
+
 @contextmanager
-def _prepared(
-    config: Config,
-) -> Iterator[tuple[Memory, Conversations, socket.socket, Door | None, Peering | None]]:
+def _prepared(config: Config) -> Iterator[Prepared]:
     """Everything that can fail for a reason the user should read, before anything runs."""
     paths = Paths(config.data_dir)
     socket_path(paths.socket)
@@ -108,7 +123,11 @@ def _prepared(
         door = open_door(config.http, paths)
         if door is not None:
             stack.callback(door.close)
-        peering = open_peering(config.network, paths, f"gliad/{gliad_version()}", stack)
+        published = _open_published(config, paths, stack)
+        peering = None
+        if published is not None:
+            agent = f"gliad/{gliad_version()}"
+            peering = open_peering(config.network, paths, agent, published, stack)
         _log.info("gliad %s starts at %s", gliad_version(), paths.data_dir)
         if lock.predecessor:
             _log.warning(
@@ -118,20 +137,23 @@ def _prepared(
             # Of what it was answering when it ended no file says that it is to be forgotten.
             conversations.strays = not config.conversations.anonymous_hours
         memory = Memory(arena, store, config.l1.hot_steps)
-        yield memory, conversations, listener, door, peering
+        yield Prepared(memory, conversations, listener, door, published, peering)
         _log.info("gliad ends")
 
 
-async def run_node(
-    config: Config,
-    program: tuple[str, ...],
-    memory: Memory,
-    conversations: Conversations,
-    listener: socket.socket,
-    door: Door | None,
-    peering: Peering | None,
-) -> None:
+def _open_published(config: Config, paths: Paths, stack: ExitStack) -> Published | None:
+    """Also without a network: what was published stays when conversations are forgotten."""
+    if not config.network.enabled and not paths.published.exists():
+        return None
+    published = Published(paths.published)
+    stack.callback(published.close)
+    return published
+
+
+async def run_node(config: Config, program: tuple[str, ...], prepared: Prepared) -> None:
     """Serve until told to stop, then write what is dirty."""
+    memory, conversations = prepared.memory, prepared.conversations
+    door, published, peering = prepared.door, prepared.published, prepared.peering
     paths = Paths(config.data_dir)
     counters: Counter[str] = Counter(
         conversations_cut=conversations.num_cut, conversations_bad=conversations.num_bad
@@ -147,8 +169,8 @@ async def run_node(
             serving.start_soon(uses.run)
             attachments = Attachments(paths.attachments)
             sparing = Sparing(memory, conversations, registry, attachments)
-            looking = Looking(memory, conversations, attachments)
-            forgetting = Forgetting(memory, conversations, engines, looking)
+            looking = Looking(memory, conversations, attachments, published)
+            forgetting = Forgetting(memory, conversations, engines, looking, published)
             publisher = None
             if peering is not None:
                 publisher = _publisher(config, memory, conversations, forgetting, peering)
@@ -178,7 +200,7 @@ async def run_node(
             parts.broker.preload(config.engine.preload)
             if peering is not None:
                 await serving.start(peering.run)
-            serving.start_soon(Server(parts).run, listener)
+            serving.start_soon(Server(parts).run, prepared.listener)
             if door is not None:
                 serving.start_soon(door.run)
             await serving.start(_stop_on_signal, parts.stopping)

@@ -272,7 +272,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 def open_peering(
-    config: NetworkConfig, paths: Paths, agent: str, stack: ExitStack
+    config: NetworkConfig, paths: Paths, agent: str, published: Published, stack: ExitStack
 ) -> Peering | None:
     """The network that the settings ask for, not yet on; None where they ask for none.
 
@@ -282,8 +282,6 @@ def open_peering(
         return None
     signer = neuron_signer(paths.neuron_key)
     join = libp2p_join(config, peer_seed(paths.peer_key), limits_for(num_files()), agent)
-    published = Published(paths.published)
-    stack.callback(published.close)
     heard = Heard(paths.heard)
     stack.callback(heard.close)
     return Peering(config, join, signer, published, heard, PeerFile(paths.peers))

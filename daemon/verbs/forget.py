@@ -21,7 +21,8 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="remove conversations, and every byte that nothing else uses",
         description="Text, tokens and K/V are removed from memory and from the data dir's files; "
-        "what other conversations use stays. What an SSD keeps of old blocks is beyond us.",
+        "what other conversations use stays, and what was announced to peers. What an SSD keeps "
+        "of old blocks is beyond us.",
     )
     forget.add_argument("names", metavar="NAME", nargs="*")
     forget.add_argument("--anonymous", action="store_true", help="all that have no name")
@@ -98,6 +99,8 @@ def _forget_one(client: Client, args: argparse.Namespace, name: str) -> ForgetRe
     progress.clear()
     if not args.json:
         shared = f"; {reply.num_shared:,} windows stay, others use them" if reply.num_shared else ""
+        if reply.num_published:
+            shared += f"; {reply.num_published:,} windows stay, they are published for good"
         freed = f"{show.size(reply.freed_bytes)} in {reply.num_windows:,} windows removed"
         show.line(f"{name}: {freed}{shared}")
     return reply
@@ -109,4 +112,5 @@ def _as_dict(name: str, reply: ForgetReply) -> dict[str, Any]:
         "num_windows": reply.num_windows,
         "freed_bytes": reply.freed_bytes,
         "num_shared": reply.num_shared,
+        "num_published": reply.num_published,
     }

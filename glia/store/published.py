@@ -169,6 +169,11 @@ class Published:
         row = self._window(window_id)
         return row.record().encoding if row is not None else None
 
+    def is_final(self, window_id: WindowId, now_s: float) -> bool:
+        """Whether a window is published and its hold is over: it may have been announced."""
+        row = self._window(window_id)
+        return row is not None and row.hold_until_s <= now_s
+
     def has_block(self, block_id: BlockId) -> bool:
         """Whether a published window names the block."""
         prefix = block_prefix(block_id)

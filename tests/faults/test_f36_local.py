@@ -217,10 +217,9 @@ async def running_node(tmp_path: Path) -> AsyncIterator[Node]:
     try:
         async with trio.open_nursery() as nursery:
             RIG.clear()
-            nursery.start_soon(
-                node_module.run_node,
-                *(config, ("nothing",), Memory(arena, store, 4), conversations, listener, None),
-            )
+            memory = Memory(arena, store, 4)
+            prepared = node_module.Prepared(memory, conversations, listener, None, None, None)
+            nursery.start_soon(node_module.run_node, config, ("nothing",), prepared)
             while not RIG:
                 await trio.sleep(0.001)
             node = Node(*RIG[0], paths.socket, nursery)

@@ -113,7 +113,7 @@ def test_what_goes_is_what_only_they_reach_and_what_continues_it(
     named = {str(number): turns for number, turns in enumerate(talks)}
     targets = {n: turns for n, turns in named.items() if int(n) < num_targets}
     others = {n: turns for n, turns in named.items() if n not in targets}
-    known = Known(store.find, store.get, store.children)
+    known = Known(store.find, store.get, store.children, lambda name: False)
     doomed = doomed_with(Talks(targets), Talks(others), LAYOUTS, known, silent)  # type: ignore[arg-type]
 
     own = prefixes(log for turns in targets.values() for log in logs_of(turns)) & stored
@@ -133,7 +133,7 @@ def test_a_request_that_says_what_continued_it_keeps_that_too() -> None:
     store = MemoryStore(1 << 24)
     log, stray = window(0), (*window(0), *window(1))
     store.put(sealed(make_chain(2, tokens=stray)))
-    known = Known(store.find, store.get, store.children)
+    known = Known(store.find, store.get, store.children, lambda name: False)
     talks = Talks({"gone": [Turn(0, 0, log, (), None)]})
     doomed = doomed_with(talks, Talks({}), LAYOUTS, known, silent)  # type: ignore[arg-type]
     assert len(doomed.key_of) == 2

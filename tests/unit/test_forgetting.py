@@ -23,6 +23,7 @@ from glia.errors import ConversationBusy, GliaError, QuotaExceeded, StoreBroken,
 from glia.graph.ids import ModelId, WindowId
 from glia.local.messages import Seal
 from glia.store.base import Forgotten
+from glia.store.published import Published
 from tests.builders import MODEL, Chain, make_chain
 from tests.conversation_parts import opened, talk, turn_of
 from tests.node_parts import MIB, payload_of
@@ -47,6 +48,8 @@ class Rig:
     conversations: Conversations
     forgetting: Forgetting
     clock: trio.testing.MockClock
+    published: Published
+    now_s: Callable[[], float]
 
     async def say(self, chain: Chain, name: str = "") -> str:
         await seal(self.memory, chain)
@@ -66,20 +69,27 @@ async def rig_of(
     conversations = opened(tmp_path / "conversations", settings)
     attachments = Attachments(tmp_path / "attached.json")
     attachments.remember(attach_of(), None)
+    published = Published(tmp_path / "published")
     started_s = time.time()
+
+    def now_s() -> float:
+        return started_s + clock.current_time()
+
     async with memory_of(tmp_path, MIB) as (memory, store):
         forgetting = Forgetting(
             memory,
             conversations,
             NoEngines(),  # type: ignore[arg-type]
-            Looking(memory, conversations, attachments),
-            now_s=lambda: started_s + trio.current_time(),
+            Looking(memory, conversations, attachments, published, now_s),
+            published,
+            now_s=now_s,
         )
         conversations.on_change = forgetting.wake
         async with trio.open_nursery() as nursery:
             nursery.start_soon(forgetting.run)
-            yield Rig(memory, store, conversations, forgetting, clock)
+            yield Rig(memory, store, conversations, forgetting, clock, published, now_s)
             nursery.cancel_scope.cancel()
+    published.close()
 
 
 def run_with(
@@ -561,3 +571,57 @@ def test_all_at_once_where_one_is_leased_goes_one_by_one(tmp_path: Path) -> None
         assert (await rig.forgetting.collect(silent, unreferenced=False)).num_conversations == 1
 
     run_with(tmp_path, body, ConversationsConfig(max_anonymous=0))
+
+
+def published_of(rig: Rig, chain: Chain) -> int:
+    return sum(rig.published.record(name) is not None for name in chain.window_ids)
+
+
+def test_what_is_published_for_good_stays_and_is_counted(tmp_path: Path) -> None:
+    base = make_chain(3)
+    story, other = make_chain(2, base=base, seed=1), make_chain(2, seed=2)
+
+    async def body(rig: Rig) -> None:
+        for name, chain in (("story", story), ("other", other)):
+            await rig.say(chain, name)
+        rig.published.put(base.records, (), int(rig.now_s()) + 60)
+        rig.clock.jump(61)
+        gone = await rig.forgetting.forget("story", silent)
+        assert (gone.num_windows, gone.num_shared, gone.num_published) == (2, 0, 3)
+        assert rig.stored(story) == 3
+        assert published_of(rig, base) == 3
+        gone = await rig.forgetting.collect(silent, unreferenced=True)
+        assert gone.num_windows == 0
+        assert (rig.stored(base), rig.stored(other)) == (3, 2)
+
+    run_with(tmp_path, body)
+
+
+def test_before_its_hold_is_over_it_is_taken_back(tmp_path: Path) -> None:
+    base = make_chain(3)
+    story = make_chain(2, base=base, seed=1)
+
+    async def body(rig: Rig) -> None:
+        await rig.say(story, "story")
+        rig.published.put(base.records, (), int(rig.now_s()) + 60)
+        rig.clock.jump(58)
+        gone = await rig.forgetting.forget("story", silent)
+        assert (gone.num_windows, gone.num_published) == (5, 0)
+        assert (rig.stored(story), published_of(rig, story)) == (0, 0)
+
+    run_with(tmp_path, body)
+
+
+def test_what_another_conversation_reaches_is_not_taken_back(tmp_path: Path) -> None:
+    base = make_chain(3)
+    story, other = (make_chain(2, base=base, seed=n) for n in (1, 2))
+
+    async def body(rig: Rig) -> None:
+        for name, chain in (("story", story), ("other", other)):
+            await rig.say(chain, name)
+        rig.published.put(story.records[:4], (), int(rig.now_s()) + 60)
+        gone = await rig.forgetting.forget("story", silent)
+        assert (gone.num_windows, gone.num_shared, gone.num_published) == (2, 3, 0)
+        assert published_of(rig, story) == 3
+
+    run_with(tmp_path, body)

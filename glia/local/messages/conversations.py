@@ -51,11 +51,16 @@ class Forget(Call, frozen=True):
 
 
 class ForgetReply(Reply, frozen=True):
-    """Windows removed and their bytes; windows kept since another conversation uses them."""
+    """Windows removed and their bytes; windows kept.
+
+    num_shared: windows that other conversations use.
+    num_published: windows that are published for good: peers may have been told of them.
+    """
 
     num_windows: int
     freed_bytes: int
     num_shared: int
+    num_published: int = 0
 
 
 class Gc(Call, frozen=True):
