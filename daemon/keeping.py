@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import trio
 
+from daemon.reaching import reach
 from glia.errors import BadRequest, NetworkError
 from p2p.host import Found, Host, PeerId
 from p2p.ledger import Ledger
@@ -54,13 +55,10 @@ class Keeping:
 
     async def _dial(self, found: Found) -> None:
         async with self._dials:
-            for address in found.addresses:
-                try:
-                    await self._host.connect(address)
-                except (NetworkError, BadRequest) as error:
-                    _log.debug("%s: %s", address, error)
-                else:
-                    return
+            try:
+                await reach(self._host, found.addresses)
+            except (NetworkError, BadRequest) as error:
+                _log.debug("peer %s: %s", found.peer, error)
 
     async def _ping(self, peer: PeerId, pings: _Pings) -> None:
         async with self._pings:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from daemon.network_config import PEER_HINT, is_peer_address, peer_of
 from daemon.parts import Parts
 from daemon.peering import Peering
+from daemon.reaching import reach
 from glia.errors import BadRequest, NetworkError, NotFound, PeerUnreachable, QuotaExceeded
 from glia.local.messages import (
     AddPeer,
@@ -78,7 +79,7 @@ async def _add(peering: Peering, address: str) -> PeerId:
         raise BadRequest(f"not an address of a peer: {address[:60]!r}", hint=PEER_HINT)
     peer = peer_of(address)
     with suppress(PeerUnreachable):  # then it is dialled again, and listed as not connected
-        await peering.host.connect(Address(address))
+        await reach(peering.host, [Address(address)])
     if not peering.kept.keep(peer, [Address(address)]):
         raise QuotaExceeded("so many peers are kept already", hint="gliad peers forget PEER")
     peering.ledger.trust(peer, "known", _seen_s(peering, peer))

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from daemon.aside import next_aside
+from daemon.network_config import is_peer_address, peer_of
 from glia.store.files import sync_directory
 from p2p.host import Address, PeerId
 from p2p.ledger import Ledger, PeerEntry
@@ -94,4 +95,8 @@ def _decode(data: bytes) -> _Content:
     content = msgspec.json.decode(data, type=_Content)
     if content.version != _VERSION:
         raise ValueError(f"of version {content.version}")
+    for peer, addresses in content.addresses.items():
+        for each in addresses:
+            if not is_peer_address(each) or peer_of(each) != peer:
+                raise ValueError(f"not an address of {peer}: {each}")
     return content

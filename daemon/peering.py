@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import trio
 
@@ -16,7 +16,7 @@ from daemon.network_config import NetworkConfig, ip_of, peer_of
 from daemon.neuron_key import neuron_signer, peer_seed
 from daemon.paths import Paths
 from daemon.peer_file import PeerFile
-from glia.errors import GliaError, NetworkError, PeerUnreachable
+from glia.errors import BadRequest, GliaError, NetworkError, PeerUnreachable
 from glia.graph.ids import ModelId
 from glia.graph.neuron import Signer
 from glia.store.heard import Heard
@@ -93,7 +93,8 @@ class Peering:
         self._bulk = BulkServer(host, self._identity)
         for peer, entry in self.ledger.entries():
             if entry.is_banned:
-                host.ban(peer, True)
+                with suppress(BadRequest):  # whoever changed the file named no peer
+                    host.ban(peer, True)
         self._provide()
 
     @property

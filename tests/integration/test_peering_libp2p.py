@@ -7,6 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -15,12 +16,14 @@ from daemon.joining import libp2p_join
 from daemon.network_config import NetworkConfig
 from daemon.peer_file import PeerFile
 from daemon.peering import Peering
+from daemon.reaching import reach
 from glia.errors import PeerUnreachable
 from glia.graph.neuron import Signer
 from glia.store.heard import Heard
 from glia.store.published import Published
 from p2p.bulk.stream import BulkStream
-from p2p.host import Found, Limits
+from p2p.host import Address, Found, Limits, PeerId
+from p2p.ledger import Ledger
 from p2p.messages import BLOCKS, FIND
 from tests.builders import make_chain
 from tests.exchange_parts import ChainOffer
@@ -31,7 +34,7 @@ CONFIG = NetworkConfig(enabled=True, listen=("/ip4/127.0.0.1/tcp/0",))
 
 
 def make(directory: Path, config: NetworkConfig = CONFIG) -> Peering:
-    directory.mkdir()
+    directory.mkdir(exist_ok=True)
     return Peering(
         config,
         libp2p_join(config, secrets.token_bytes(32), Limits(), "gliad/test"),
@@ -71,6 +74,35 @@ def test_blocks_take_the_bulk_path_and_questions_do_not(tmp_path: Path) -> None:
     run(main, make(tmp_path / "one"), make(tmp_path / "other"))
 
 
+class OneName(trio.abc.HostnameResolver):
+    """Knows friend.example, and asks nobody."""
+
+    async def getaddrinfo(self, host: Any, port: Any, family: int = 0, *rest: Any) -> Any:
+        if host != b"friend.example":
+            raise socket.gaierror("no such name")
+        return [(family, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 0))]
+
+    async def getnameinfo(self, sockaddr: Any, flags: int) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("kind", ["dns", "dns4"])
+def test_names_that_the_user_gave_are_looked_up(kind: str, tmp_path: Path) -> None:
+    async def main(one: Peering, other: Peering) -> None:
+        trio.socket.set_custom_hostname_resolver(OneName())
+        (address,) = other.host.addresses()
+        named = Address(address.replace("/ip4/127.0.0.1", f"/{kind}/friend.example"))
+        one.kept.keep(other.host.peer_id, [named])
+        await until(lambda: other.host.connections())
+        with pytest.raises(PeerUnreachable, match="looked up"):
+            await reach(one.host, [Address(named.replace("friend", "nobody"))])
+        await one.host.disconnect(other.host.peer_id)
+        with pytest.raises(PeerUnreachable):  # by one that a peer gave it is not
+            await one.meet(Found(other.host.peer_id, (named,)))
+
+    run(main, make(tmp_path / "one"), make(tmp_path / "other"))
+
+
 def test_who_connects_and_leaves_is_in_the_ledger(tmp_path: Path) -> None:
     async def main(one: Peering, other: Peering) -> None:
         await one.meet(found(other))
@@ -101,6 +133,20 @@ def test_a_network_with_a_secret(psk: str, is_in: bool, tmp_path: Path) -> None:
         make(tmp_path / "one", replace(CONFIG, psk=psk)),
         make(tmp_path / "other", replace(CONFIG, psk=PSK)),
     )
+
+
+def test_a_banned_name_that_is_no_peer_keeps_nobody_from_starting(tmp_path: Path) -> None:
+    async def main(one: Peering) -> None:
+        assert one.ledger.is_banned(PeerId("nobody"))
+        assert one.why_off == ""
+
+    directory = tmp_path / "one"
+    directory.mkdir()
+    ledger = Ledger()
+    ledger.ban(PeerId("nobody"), True, 0.0)
+    file = PeerFile(directory / "peers.json")
+    file.save(file.encode(ledger, {}))
+    run(main, make(directory))
 
 
 @pytest.mark.fault("F36")

@@ -13,7 +13,7 @@ from p2p.host import Address, PeerId
 from p2p.ledger import Ledger
 
 PEER = PeerId("12D3KooWQYhTNQdmr3ArTeUHRYzFg94BKyTkoWBDWez9kSCVe2Xo")
-PLACES = {PEER: [Address("/ip4/127.0.0.1/tcp/1/p2p/x")]}
+PLACES = {PEER: [Address(f"/ip4/127.0.0.1/tcp/1/p2p/{PEER}")]}
 
 
 def filled() -> Ledger:
@@ -79,6 +79,8 @@ def change(**entry: Any) -> bytes:
         change(bytes_in="7"),
         change(trust="friend"),
         change(models=[7]),
+        f'{{"version":1,"peers":{{}},"addresses":{{"{PEER}":["nonsense"]}}}}'.encode(),
+        f'{{"version":1,"peers":{{}},"addresses":{{"x":["/ip4/1.2.3.4/tcp/1/p2p/{PEER}"]}}}}'.encode(),
         b"[" * 100_000,
     ],
 )

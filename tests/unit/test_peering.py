@@ -241,3 +241,16 @@ def test_what_is_known_is_saved_every_minute_where_it_changed(tmp_path: Path) ->
             await trio.to_thread.run_sync(time.sleep, 0.01)  # it is written in a thread
 
     run(main)
+
+
+def test_what_is_known_is_saved_at_the_end(tmp_path: Path) -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        peering = make_peering(tmp_path, Joined(net, "me"))
+        async with trio.open_nursery() as life:
+            await life.start(peering.run)
+            peering.lied(PeerId("liar"))
+            life.cancel_scope.cancel()
+        saved = json.loads((tmp_path / "peers.json").read_text())
+        assert saved["peers"]["liar"]["num_bad"] == 1
+
+    run(main)
