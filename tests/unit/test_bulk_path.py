@@ -390,11 +390,30 @@ def test_a_ban_ends_the_tcp_connection() -> None:
     run(main)
 
 
+def test_nobody_is_waited_for_where_no_ticket_is_out() -> None:
+    async def main(both: Pair) -> None:
+        assert await is_closed(await both.dial(), 1)
+        assert both.server.counters == {"connections_refused": 1}
+
+    run(main, BulkLimits(ticket_read_s=20))
+
+
+def test_a_place_is_free_when_the_stream_has_ended() -> None:
+    async def main(both: Pair) -> None:
+        control, ticket = await both.ask()
+        stream = await by_hand(both, ticket, both.identity, agreed(both, ticket))
+        await stream.finish()
+        assert await stream.receive_some(1) == b""
+        await until(lambda: not both.server._num_streams)
+        with pytest.raises(PeerLost):
+            await control.receive_some(1)
+
+    run(main)
+
+
 @pytest.mark.parametrize("said", [b"", b"x", b"GET / HTTP/1.1\r\n\r\n", bytes(100)])
 def test_strangers_are_shown_the_door(said: bytes) -> None:
     async def main(both: Pair) -> None:
-        sock = await both.dial(said)
-        assert await is_closed(sock, 1)  # nobody is waited for
         _, _ = await both.ask()
         sock = await both.dial(said)
         assert await is_closed(sock, 1)

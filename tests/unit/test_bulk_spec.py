@@ -185,6 +185,21 @@ def test_what_was_told_is_what_is_shown_byte_for_byte(more: bytes) -> None:
         shaken(client, Tunnel(other, one.certificate, is_server=True))
 
 
+def test_an_older_version_is_not_even_begun() -> None:
+    told = Identity.new()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    to_it, from_it = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(to_it, from_it)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    server = Tunnel(Identity.new(), told.certificate, is_server=True)
+    server.feed(memoryview(from_it.read()))
+    with pytest.raises(PeerLost, match="UNSUPPORTED_PROTOCOL"):
+        server.handshake()
+
+
 def foreign_client(
     port: int, ticket: bytes, theirs: bytes, say: bytes, expected: bytes, pem: Path
 ) -> bytes:
