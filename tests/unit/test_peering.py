@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -85,18 +86,44 @@ def test_a_peer_that_is_gone_is_dialled_less_and_less_often(tmp_path: Path) -> N
     run(main)
 
 
-def test_who_answers_no_ping_is_let_go(tmp_path: Path) -> None:
+def test_a_cut_that_heals(tmp_path: Path) -> None:
     async def main(net: Internet, nursery: trio.Nursery) -> None:
         friend = net.host("friend")
         peering = make_peering(tmp_path, Joined(net, "me"), friend.addresses()[0])
         await nursery.start(peering.run)
         await trio.sleep(2)
         net.cut("me", "friend")
-        await trio.sleep(70)
+        await trio.sleep(60)
         assert not is_connected(peering, friend)
         net.heal("me", "friend")
         await trio.sleep(62)
         assert is_connected(peering, friend)
+
+    run(main)
+
+
+@pytest.mark.parametrize(("pattern", "is_kept"), [("xx", False), ("x.", True), ("..", True)])
+def test_who_misses_two_pings_in_a_row_is_let_go(
+    pattern: str, is_kept: bool, tmp_path: Path
+) -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        friend = net.host("friend")
+        peering = make_peering(tmp_path, Joined(net, "me"))
+        answers = cycle(pattern)
+        pinged: list[float] = []
+
+        async def ping(peer: PeerId) -> float:
+            pinged.append(trio.current_time())
+            if next(answers) == "x":
+                raise PeerUnreachable("no answer")
+            return 0.01
+
+        peering.host.ping = ping  # type: ignore[method-assign]
+        await nursery.start(peering.run)
+        await friend.connect(peering.host.addresses()[0])
+        await trio.sleep(200)
+        assert is_connected(peering, friend) is is_kept
+        assert len(pinged) == (7 if is_kept else 2)
 
     run(main)
 
