@@ -44,8 +44,7 @@ class Keeping:
                 now_s = trio.current_time()
                 connected = [each.peer for each in self._host.connections()]
                 for found in self._kept.due(connected, now_s):
-                    if not self._ledger.is_banned(found.peer):
-                        nursery.start_soon(self._dial, found)
+                    nursery.start_soon(self._dial, found)
                 self._known = {peer: self._known.get(peer, _Pings()) for peer in connected}
                 for peer, pings in self._known.items():
                     if now_s >= pings.next_s:

@@ -150,7 +150,10 @@ def test_a_fault_of_the_network_ends_nothing_else(
         await trio.sleep(60)
         assert (peering.why_off, ups) == ("", [3, 4])
         assert peering.host is join.made[-1].host
-        assert peering.counts()["network_faults"] == 3
+        join.made[-1].fail(None)
+        await trio.sleep(0.1)
+        assert peering.why_off == "the network ended by itself"
+        assert peering.counts()["network_faults"] == 4
 
     with caplog.at_level(logging.ERROR):
         run(main)
@@ -158,6 +161,7 @@ def test_a_fault_of_the_network_ends_nothing_else(
         "the network is off: the port is taken",
         "the network is off: RuntimeError('broken')",
         "the network is off: OSError(5, 'oh')",
+        "the network is off: the network ended by itself",
     ]
 
 
