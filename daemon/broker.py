@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -11,13 +11,15 @@ import trio
 from msgspec import structs
 
 from daemon.attachments import Attachments
+from daemon.binding import bind
 from daemon.conversations import Conversations
 from daemon.engine import Engine
 from daemon.engines import Engines
 from daemon.link import Deliver, EngineLink
 from daemon.models_registry import KnownModel, ModelsRegistry
+from daemon.resolver import Resolved, Resolver
 from daemon.runs import Run, Runs
-from daemon.turns import open_turn
+from daemon.turns import OpenTurn, open_turn
 from daemon.uses import Uses
 from glia.errors import BadRequest, Cancelled, GliaError, QuotaExceeded
 from glia.graph.ids import WindowId
@@ -33,7 +35,7 @@ class Generation:
     """One Generate call on its way; `cancel` may be called at any time.
 
     Attributes:
-        arrival_s, begun_s: when gliad had the call, and when an engine had it.
+        arrival_s, begun_s: when gliad had the call, and when an engine was ready for it.
     """
 
     def __init__(self, call: Generate) -> None:
@@ -51,48 +53,60 @@ class Generation:
             self._link.cancel(self._run_id)
 
     async def run(
-        self, engine: Engine, deliver: Deliver, accept: Callable[[Attach], None]
+        self, engine: Engine, deliver: Deliver, prepare: Callable[[Attach], Awaitable[None]]
     ) -> Generated:
         """The engine's answer; ids are the engine's. Nothing is waited for once it is there.
 
         Args:
-            accept: raises where what attached may not answer.
+            prepare: is done before it runs; raises where what attached may not answer.
         Raises: Cancelled (before it ran), EngineDied, what the engine failed with.
         """
         with self._waiting:
             await trio.lowlevel.checkpoint_if_cancelled()  # it may have been cancelled long ago
             link = await engine.until_ready(deliver)
+            self.begun_s = trio.current_time()
+            await prepare(link.attach)
         if self._waiting.cancelled_caught:
             raise Cancelled("cancelled before it ran")
-        accept(link.attach)
         self._link = link
-        self.begun_s = trio.current_time()
         self._run_id = link.start_run(self.call, deliver)
         return await link.finish_run(self._run_id)
 
 
 class _Clock:
-    """When a request's first token came, and how long all of it took."""
+    """When a request's first token came, and how long all of it took.
+
+    Attributes:
+        resolved: what came of asking peers, once they were.
+    """
 
     def __init__(self, generation: Generation) -> None:
         self._generation = generation
         self._first_s: float | None = None
+        self.resolved = Resolved()
 
     def take(self, event: Progress | Emitted) -> None:
         if self._first_s is None and isinstance(event, Emitted):
             self._first_s = trio.current_time()
 
     def stamp(self, generated: Generated) -> Generated:
-        """The answer with the call's id and times."""
+        """The answer with the call's id and times, and with what peers gave."""
         now_s, arrival_s = trio.current_time(), self._generation.arrival_s
         timings = {
             "load": (self._generation.begun_s - arrival_s) * 1000,
+            **self.resolved.timings_ms,
             **generated.timings_ms,
             "total": (now_s - arrival_s) * 1000,
         }
         ttft_ms = ((self._first_s or now_s) - arrival_s) * 1000
         call_id = self._generation.call.id
-        return structs.replace(generated, id=call_id, ttft_ms=ttft_ms, timings_ms=timings)
+        return structs.replace(
+            generated,
+            id=call_id,
+            ttft_ms=ttft_ms,
+            timings_ms=timings,
+            fetched=self.resolved.value(),
+        )
 
 
 class Broker:
@@ -106,6 +120,7 @@ class Broker:
         runs: Runs,
         uses: Uses,
         attachments: Attachments,
+        resolver: Resolver,
         max_waiting: int,
     ) -> None:
         self._registry = registry
@@ -114,6 +129,7 @@ class Broker:
         self._runs = runs
         self._uses = uses
         self._attachments = attachments
+        self._resolver = resolver
         self._max_waiting = max_waiting
         self._num_tokens = 0
         self._adding: set[str] = set()
@@ -146,12 +162,29 @@ class Broker:
                 turn.take(event)
                 deliver(structs.replace(event, id=call.id))
 
+            async def prepare(attach: Attach) -> None:
+                turn.accept(attach)
+                clock.resolved = await self._resolve(turn, attach, call, tell)
+
             with self._counted(engine):
-                generated = await generation.run(engine, tell, turn.accept)
+                generated = await generation.run(engine, tell, prepare)
+            await clock.resolved.relayed.wait()  # else it would be published as our own
+            self._resolver.learn(clock.resolved, generated)
             generated = await turn.commit(clock.stamp(generated))
         if generated.tip is not None:
             self._uses.add(WindowId(generated.tip))
         return generated
+
+    async def _resolve(
+        self, turn: OpenTurn, attach: Attach, call: Generate, tell: Deliver
+    ) -> Resolved:
+        """Have here what peers have of a prompt."""
+        return await self._resolver.resolve(
+            bind(attach),
+            call.tokens,
+            turn.num_public,
+            lambda what, done, total: tell(Progress(0, what, done, total)),
+        )
 
     async def add_model(self, call: AddModel, deliver: Deliver) -> ModelValue:
         """Make a model known after loading it once.

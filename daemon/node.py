@@ -41,6 +41,7 @@ from daemon.parts import Parts
 from daemon.paths import Paths
 from daemon.peering import Peering, open_peering
 from daemon.publisher import Publisher
+from daemon.resolver import Resolver
 from daemon.runs import Runs
 from daemon.server import Server, listen
 from daemon.sparing import Sparing
@@ -168,6 +169,8 @@ async def run_node(config: Config, program: tuple[str, ...], prepared: Prepared)
             most = config.api.max_waiting
             serving.start_soon(uses.run)
             attachments = Attachments(paths.attachments)
+            hold_s = config.network.announce_hold_s
+            resolver = Resolver(memory, peering, hold_s, counters, serving)
             sparing = Sparing(memory, conversations, registry, attachments)
             looking = Looking(memory, conversations, attachments, published)
             forgetting = Forgetting(memory, conversations, engines, looking, published)
@@ -187,7 +190,9 @@ async def run_node(config: Config, program: tuple[str, ...], prepared: Prepared)
                 areas=StagingAreas(config.l1.staging_bytes),
                 registry=registry,
                 engines=engines,
-                broker=Broker(registry, engines, conversations, runs, uses, attachments, most),
+                broker=Broker(
+                    registry, engines, conversations, runs, uses, attachments, resolver, most
+                ),
                 conversations=conversations,
                 attachments=attachments,
                 forgetting=forgetting,

@@ -33,6 +33,7 @@ class OpenTurn:
     Attributes:
         name: the conversation's, "" where it is not kept.
         dtype: what the conversation is computed in, None where it is new.
+        num_public: leading tokens of the prompt that peers may be asked about (C19); once checked.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class OpenTurn:
         is_named = base is not None or bool(self._asked.conversation)
         self._is_kept = is_named or self._keeps_anonymous
         self._is_written = False
+        self.num_public = 0
         self._begin: Begin | None = base.begin if base is not None else None
 
     @property
@@ -73,7 +75,7 @@ class OpenTurn:
         base = self._base or new_head(Begin(0, self._name, "", "", ModelId(bytes(32))))
         turn = make_turn(base.visibility, keep, prompt, self._messages, (), None, 0)
         try:
-            base.extended(turn)
+            self.num_public = base.extended(turn).num_public
         except MalformedParticle as error:
             raise BadRequest(error.message, hint="begin a new conversation") from error
 

@@ -60,10 +60,13 @@ class Asking:
                 raise RemoteProtocolError("a chain that nobody asked for")
         return candidates
 
-    async def get_records(self, walk: Walk) -> None:
-        """Ask for the records that a walk still needs, and walk them. Raises: as read_records."""
+    async def get_records(self, walk: Walk, start: int = 0) -> None:
+        """Ask for the records that a walk still needs, and walk them. Raises: as read_records.
+
+        Args: start: leading windows that it does not.
+        """
         if not walk.is_over:
-            await self._send(GetRecords(walk.next_id, walk.num_left, 0))
+            await self._send(GetRecords(walk.next_id, walk.num_left, start))
             await self.read_records(walk)
 
     async def read_records(self, walk: Walk) -> None:

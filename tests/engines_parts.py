@@ -131,7 +131,7 @@ class World:
             return await generation.run(
                 engine,
                 lambda e: tell(e.what) if isinstance(e, m.Progress) else None,
-                lambda _: None,
+                _take_anyone,
             )
 
     def states(self) -> dict[str, str]:
@@ -189,3 +189,7 @@ def in_world(
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     return worlds[0]
+
+
+async def _take_anyone(attach: m.Attach) -> None:
+    """Nothing is to be done before a request runs."""

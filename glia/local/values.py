@@ -115,6 +115,30 @@ class UsageValue(Struct, frozen=True):
     computed: int
 
 
+class SourceValue(Struct, frozen=True):
+    """What a peer gave of a prompt: blocks that hold, their bytes; `end`: how that ended."""
+
+    peer: str
+    blocks: int
+    bytes: int
+    end: str
+
+
+class FetchedValue(Struct, frozen=True):
+    """What peers had of a prompt.
+
+    num_tokens: of whole windows that came.
+    why: why no more was fetched, "" where all that is public is here: private (no whole window
+        of it is public), offline, quick (computing takes no longer than asking), nobody (has
+        more), unheard (who was asked did not answer in time), slow (computing is sooner), lost
+        (whoever had it is gone, or lied), room (L1 has none), broken (the chain is).
+    """
+
+    num_tokens: int
+    sources: list[SourceValue]
+    why: str
+
+
 class MessageValue(Struct, frozen=True):
     """One message of a conversation: tokens `start` to `end` of its log.
 

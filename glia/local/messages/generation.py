@@ -9,6 +9,7 @@ from msgspec import Meta
 from glia.local.messages.base import Call, Event, Reply
 from glia.local.values import (
     Count,
+    FetchedValue,
     Label,
     Name,
     ReasonValue,
@@ -51,7 +52,8 @@ class Generated(Reply, frozen=True):
     tip: id of the last full window of prompt and answer, None under one window.
     finish_reason: stop, length, or cancelled.
     ttft_ms: from the call's arrival at gliad to the first token's.
-    timings_ms: load (until an engine is ready), the engine's parts, and total.
+    timings_ms: load (until an engine is ready), find and fetch (asking peers, and taking what
+        they have, where that was done), the engine's parts, and total.
     warning: why some windows could not be kept, if so.
     """
 
@@ -63,6 +65,8 @@ class Generated(Reply, frozen=True):
     timings_ms: dict[str, float]
     warning: str | None = None
     conversation: str = ""  # by gliad: where it was recorded, "" where it was not kept
+    exact: bool = True  # by gliad: all K and V are of the engine's own numerics class
+    fetched: FetchedValue | None = None  # by gliad
 
 
 class Cancel(Call, frozen=True):

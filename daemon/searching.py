@@ -1,0 +1,217 @@
+"""Who has more of a public prompt than is here, and attested: one search (p2p/finding.py)."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import trio
+
+from daemon.binding import Binding
+from daemon.peering import Peering
+from daemon.proving import Proven, prove
+from glia.graph.boundaries import asked, between, pairs
+from glia.graph.chain import prefix_keys
+from glia.graph.ids import PrefixKey
+from glia.graph.link import Link
+from glia.graph.window import WindowRecord
+from p2p.attesting import links_that_hold, num_attested
+from p2p.finding import Finder, Roads
+from p2p.host import PeerId, Stream
+from p2p.messages import FIND, FoundChain
+from p2p.search import Answer
+from p2p.source import Provides
+from p2p.walking import Question, Walk
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Windows of public tokens, of which the first ones may be here.
+
+    Attributes:
+        tokens: whole windows.
+        here: the leading windows that are here, as one chain.
+        keys: the prefix key of genesis, then that of each window.
+    """
+
+    binding: Binding
+    tokens: Sequence[int]
+    here: Sequence[WindowRecord]
+    keys: Sequence[PrefixKey]
+
+    @property
+    def num_windows(self) -> int:
+        return len(self.keys) - 1
+
+    @property
+    def num_missing(self) -> int:
+        return self.num_windows - len(self.here)
+
+    def chain_of(self, answer: Answer) -> list[WindowRecord]:
+        """All of an answer's chain, from genesis on."""
+        return [*self.here[: _num_before(self.binding, answer.base)], *answer.records]
+
+
+def wanted_of(binding: Binding, tokens: Sequence[int], here: Sequence[WindowRecord]) -> Wanted:
+    """Args: tokens: a partial window at the end is left out."""
+    keys = [binding.root_key, *prefix_keys(binding.model_id, binding.profile, tokens)]
+    whole = tokens[: (len(keys) - 1) * binding.profile.block_size]
+    return Wanted(binding, whole, here, keys)
+
+
+@dataclass(frozen=True)
+class _Claimed:
+    """What peers said.
+
+    Attributes:
+        hold, may: links that attest the answer, and those that may (p2p/attesting.py).
+        unheard: peers that were asked and did not answer in time.
+    """
+
+    unheard: frozenset[PeerId]
+    answer: Answer | None = None
+    hold: Sequence[Link] = ()
+    may: Sequence[Link] = ()
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What came of a search. `is_unheard`: somebody who was asked did not answer in time."""
+
+    found: Proven | None
+    is_unheard: bool
+
+
+class Searcher:
+    """Searches on a node's network.
+
+    Args:
+        nursery: runs what asks a peer; nothing of that outlives a search but for a second.
+    """
+
+    def __init__(
+        self,
+        peering: Peering,
+        counters: Counter[str],
+        nursery: trio.Nursery,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._peering, self._counters = peering, counters
+        self._nursery, self._now_s = nursery, now_s
+
+    async def search(self, wanted: Wanted, timeout_s: float) -> SearchResult:
+        """The longest attested chain that is longer than what is here. Never raises for a peer.
+
+        A peer is asked for thinned keys first, then, if it has one of them and not the next,
+        for what lies between.
+        """
+        until_s = trio.current_time() + timeout_s
+        claimed = await self._claimed(wanted, until_s)
+        found = None
+        if claimed.answer is not None:
+            found = await prove(
+                self._peering,
+                wanted.binding.profile,
+                wanted.keys,
+                Proven(claimed.answer, wanted.chain_of(claimed.answer), claimed.hold),
+                claimed.may,
+                until_s - trio.current_time(),
+            )
+            self._counters["chains_unattested"] += found is None
+        return SearchResult(found, bool(claimed.unheard))
+
+    async def _claimed(self, wanted: Wanted, until_s: float) -> _Claimed:
+        counts = [num for num in asked(wanted.num_windows) if num > len(wanted.here)]
+        peers = self._peering.peers_of(wanted.binding.model_id)
+        first = await self._ask(wanted, counts, peers, until_s, use_directory=True)
+        if first.answer is None:
+            return first
+        num = first.answer.chain.num_windows
+        finer = between(num, min((c for c in counts if c > num), default=num + 1))
+        if not finer:
+            return first
+        peers = [each.peer for each in first.answer.providers if each.num_windows == num]
+        second = await self._ask(wanted, finer, peers, until_s, use_directory=False)
+        return _joined(first, second)
+
+    async def _ask(
+        self,
+        wanted: Wanted,
+        counts: Sequence[int],
+        peers: Sequence[PeerId],
+        until_s: float,
+        *,
+        use_directory: bool,
+    ) -> _Claimed:
+        binding = wanted.binding
+        here = {record.window_id: record for record in wanted.here}
+        question = Question(
+            binding.model_id,
+            binding.profile,
+            tokens=wanted.tokens,
+            classes=(binding.numerics_class,),
+            held=here.get,
+        )
+        claimed: dict[bytes, tuple[list[Link], list[Link]]] = {}
+
+        def check(chain: FoundChain, walk: Walk) -> bool:
+            num_before = _num_before(binding, walk.base)
+            records = [*wanted.here[:num_before], *walk.records]
+            hold, may = links_that_hold(chain.links, records, wanted.keys, self._now_s())
+            claimed[chain.tip] = hold, may
+            is_attested = num_attested([*hold, *may], num_before) >= chain.num_windows
+            self._counters["chains_unattested"] += not is_attested
+            return is_attested
+
+        finder = Finder(
+            question,
+            pairs(wanted.keys[1:], counts),
+            self._roads(use_directory),
+            check,
+            self._peering.lied,
+            self._nursery,
+            at_least=counts[0] - 1,
+        )
+        finding = await finder.run(peers, max(0.0, until_s - trio.current_time()))
+        if finding.answer is None:
+            return _Claimed(finding.unheard)
+        answer = replace(finding.answer, providers=self._measured(finding.answer.providers))
+        return _Claimed(finding.unheard, answer, *claimed[answer.chain.tip])
+
+    def _roads(self, use_directory: bool) -> Roads:
+        async def open_stream(peer: PeerId) -> Stream:
+            return await self._peering.open_stream(peer, FIND)
+
+        if not use_directory:
+            return Roads(open_stream)
+        return Roads(open_stream, self._peering.directory, self._peering.meet)
+
+    def _measured(self, providers: Sequence[Provides]) -> tuple[Provides, ...]:
+        """With what is known of their speeds, the fastest first among those with as much."""
+        rtts = {each.peer: each.rtt_s for each in self._peering.host.connections()}
+        found: list[Provides] = []
+        for each in providers:
+            entry = self._peering.ledger.entry(each.peer)
+            speed = entry.speed if entry else None
+            rtt_s = rtts.get(each.peer) or (entry.rtt_s if entry else None)
+            found.append(replace(each, speed=speed, rtt_s=rtt_s))
+        return tuple(sorted(found, key=lambda each: (-each.num_windows, -(each.speed or 0.0))))
+
+
+def _num_before(binding: Binding, base: WindowRecord | None) -> int:
+    return 0 if base is None else base.end // binding.profile.block_size
+
+
+def _joined(first: _Claimed, second: _Claimed) -> _Claimed:
+    """The longer of two answers, and who has a part of it."""
+    short, long = first.answer, second.answer
+    if short is None or long is None:
+        return first
+    ids: set[bytes] = {record.window_id for record in long.records}
+    also = short.providers if short.chain.tip in ids else ()
+    known = {each.peer for each in long.providers}
+    others = [each for each in also if each.peer not in known]
+    answer = replace(long, providers=(*long.providers, *others))
+    return replace(second, unheard=first.unheard, answer=answer)

@@ -1,0 +1,70 @@
+"""Who says that a chain's windows were computed: its links, held to its records. Pure.
+
+Links that do not hold are as good as absent: a signer's clock may be wrong, and whoever
+carries a link need not have understood it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from glia.errors import MalformedParticle
+from glia.graph.ids import PrefixKey
+from glia.graph.link import Link, accept_link, check_link
+from glia.graph.window import WindowRecord
+
+
+def links_that_hold(
+    links: Iterable[bytes],
+    records: Sequence[WindowRecord],
+    keys: Sequence[PrefixKey],
+    now_s: float,
+) -> tuple[list[Link], list[Link]]:
+    """Links that are signed and name windows of this chain as they are; then those that may.
+
+    Of the latter the last windows are not among these records, but their base is.
+
+    Args:
+        records: a whole chain, from genesis on.
+        keys: the prefix key of genesis, then that of each window.
+        now_s: our clock, seconds since 1970.
+    """
+    hold: list[Link] = []
+    may: list[Link] = []
+    for data in links:
+        try:
+            link = accept_link(data, now_s)
+            claim = link.claim
+            if claim.num_windows <= len(records):
+                span = records[claim.num_before : claim.num_windows]
+                check_link(claim, keys[claim.num_before], span)
+                hold.append(link)
+            elif claim.num_before < len(records) and records[claim.num_before].prev == claim.base:
+                may.append(link)
+        except MalformedParticle:
+            continue
+    return hold, may
+
+
+def num_attested(links: Iterable[Link], num_before: int) -> int:
+    """How many leading windows are attested, those up to `num_before` taken as such."""
+    num = num_before
+    for claim in sorted((link.claim for link in links), key=lambda claim: claim.num_before):
+        if claim.num_before <= num:
+            num = max(num, claim.num_windows)
+    return num
+
+
+def relayed(
+    records: Sequence[WindowRecord], num_here: int, links: Iterable[Link]
+) -> tuple[Sequence[WindowRecord], list[Link]]:
+    """What to say of a chain of which the first windows are here, and who attests it.
+
+    A link can be held to its windows only where all of them are named; so those are, too,
+    that follow what is here up to the end of a link.
+    """
+    touching = [link for link in links if link.claim.num_before < num_here]
+    ends = [link.claim.num_windows for link in touching]
+    end = max((each for each in ends if each <= len(records)), default=0)
+    named = records[: max(num_here, end)]
+    return named, [link for link in touching if link.claim.num_windows <= len(named)]

@@ -1,0 +1,151 @@
+"""A resolver with real tiers and a real Peering on the simulated internet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from daemon.arena import SharedMemory
+from daemon.binding import Binding
+from daemon.egress import Egress
+from daemon.memory import Memory
+from daemon.prefill import USUAL_SPEED
+from daemon.resolver import Resolved, Resolver
+from glia.graph.ids import BlockId, ModelId, PrefixKey, ProfileId
+from glia.graph.link import parse_link, sign_link
+from glia.graph.neuron import Signer
+from glia.graph.spans import claims
+from glia.store.memory import MemoryStore
+from glia.store.published import Published
+from p2p.offer import Candidate
+from p2p.testing.host import SimHost
+from p2p.testing.internet import Internet
+from tests.builders import CLASS, Chain, make_chain, make_profile
+from tests.exchange_parts import in_world, serve
+from tests.peering_parts import Joined, make_peering
+from tests.store_parts import sealed
+
+PROFILE = make_profile(num_layers=2, kv_heads=4, head_dim=32)
+SIGNER = Signer(b"\7" * 32)
+MIB = 1024 * 1024
+WINDOW_S = PROFILE.block_size / USUAL_SPEED
+
+
+def chain_of(num_windows: int, **changes: Any) -> Chain:
+    return make_chain(num_windows, profile=PROFILE, **changes)
+
+
+def head(chain: Chain, num: int) -> Chain:
+    """Its first windows."""
+    size = chain.profile.block_size
+    return Chain(
+        chain.profile, chain.model_id, chain.tokens[: num * size], chain.records[:num],
+        chain.particles[:num], chain.keys[:num],
+    )  # fmt: skip
+
+
+def links_of(chain: Chain, num_before: int = 0, signer: Signer = SIGNER) -> tuple[bytes, ...]:
+    """As they travel, the nearest to the tip first."""
+    said = claims(chain.records, num_before)
+    links = [sign_link(signer, claim, n, 1).encoding for n, claim in enumerate(said, 1)]
+    return tuple(links[::-1])
+
+
+class Shop(Egress):
+    """What a node offers, in all its parts; it lies where the test says so.
+
+    Attributes:
+        spoil: changes blocks on their way out.
+        links: instead of those that are published.
+    """
+
+    def __init__(self, path: Path, chain: Chain, links: Sequence[bytes] | None = None) -> None:
+        self.published, self.store = Published(path), MemoryStore(64 * MIB)
+        said = links_of(chain) if links is None else links
+        self.published.put(chain.records, [parse_link(each) for each in said])
+        self.store.put(sealed(chain))
+        super().__init__(self.published, self.store)
+        self.spoil: Callable[[BlockId, bytes], bytes] = lambda _, data: data
+        self.links: tuple[bytes, ...] | None = None
+        self.num_reads = 0
+
+    def match(
+        self, model_id: ModelId, profile_id: ProfileId, keys: Sequence[tuple[int, PrefixKey]]
+    ) -> list[Candidate]:
+        found = super().match(model_id, profile_id, keys)
+        if self.links is None:
+            return found
+        return [replace(each, links=self.links) for each in found]
+
+    def block(self, block_id: BlockId) -> bytes | None:
+        self.num_reads += 1
+        data = super().block(block_id)
+        return None if data is None else self.spoil(block_id, data)
+
+
+class Node:
+    """The one that resolves."""
+
+    def __init__(self, net: Internet, path: Path, nursery: trio.Nursery) -> None:
+        self.net, self.path = net, path
+        self.peering = make_peering(path / "me", Joined(net, "me"))
+        self.arena = SharedMemory("test-l1", 4 * MIB, 0)
+        self.store = MemoryStore(64 * MIB)
+        self.memory = Memory(self.arena, self.store, hot_steps=4)
+        self.counters = Counter[str]()
+        self.resolver = Resolver(self.memory, self.peering, 0.0, self.counters, nursery)
+        self.told: list[tuple[str, int, int]] = []
+
+    async def resolve(self, chain: Chain, num_public: int | None = None, more: int = 1) -> Resolved:
+        """For a prompt of the chain's tokens, and so many others behind them."""
+        tokens = [*chain.tokens, *range(more)]
+        public = len(tokens) if num_public is None else num_public
+        binding = Binding(chain.model_id, chain.profile, CLASS)
+        return await self.resolver.resolve(
+            binding, tokens, public, lambda *told: self.told.append(told)
+        )
+
+    async def meets(self, name: str, chain: Chain, links: Sequence[bytes] | None = None) -> Shop:
+        """A peer with a chain."""
+        host, shop = self.net.host(name), Shop(self.path / name, chain, links)
+        serve(host, shop)
+        await self.knows(host)
+        return shop
+
+    async def knows(self, *hosts: SimHost) -> None:
+        for host in hosts:
+            await self.peering.host.connect(host.addresses()[0])
+
+    async def matched(self, chain: Chain) -> int:
+        binding = Binding(chain.model_id, chain.profile, CLASS)
+        return len(await self.memory.match(binding, chain.tokens))
+
+
+Main = Callable[[Node, Internet], Awaitable[None]]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, path: Path, main: Main, seed: int = 0) -> None:
+    """On virtual time; what would run in a thread runs at once."""
+
+    async def at_once(call: Callable[..., Any], *args: Any, **_: Any) -> Any:
+        return call(*args)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", at_once)
+
+    async def in_net(net: Internet) -> None:
+        async with trio.open_nursery() as nursery:
+            node = Node(net, path, nursery)
+            nursery.start_soon(node.memory.writer.run)
+            await nursery.start(node.peering.run)
+            await main(node, net)
+            node.memory.table.check()
+            assert not node.memory.table.num_reserved
+            nursery.cancel_scope.cancel()
+
+    in_world(in_net, seed)

@@ -1,0 +1,306 @@
+"""What peers have of a public prompt is fetched, if that is sooner; no other is asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+
+from glia.graph.ids import BlockId
+from glia.graph.link import sign_link
+from glia.graph.neuron import Signer
+from glia.graph.spans import claims
+from glia.local.messages import Generated
+from glia.local.values import CachedValue, UsageValue
+from p2p.deciding import LEAST_S, budget_s
+from p2p.host import PeerId, Stream
+from p2p.messages import FIND
+from p2p.testing.internet import Internet
+from tests.builders import make_chain, make_profile
+from tests.resolver_parts import (
+    SIGNER,
+    WINDOW_S,
+    Main,
+    Node,
+    chain_of,
+    head,
+    links_of,
+    run,
+)
+from tests.store_parts import sealed
+
+Run = Callable[[Main], None]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    return lambda main: run(monkeypatch, tmp_path, main)
+
+
+def test_all_windows_come_from_a_peer_and_are_offered_to_others(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(40)
+        await node.meets("peer", chain)
+        resolved = await node.resolve(chain)
+        assert (resolved.why, resolved.num_windows, resolved.num_tokens) == ("", 40, 640)
+        assert await node.matched(chain) == 40
+        assert set(resolved.timings_ms) == {"find", "fetch"}
+        assert node.told
+        assert all(what == "fetching" and total == 640 for what, _, total in node.told)
+        await resolved.relayed.wait()
+        published = node.peering.published
+        assert published.record(chain.tip) == chain.records[-1].encoding
+        assert set(published.chain_links(chain.tip)) == set(links_of(chain))
+        (entry,) = [entry for _, entry in node.peering.ledger.entries()]
+        assert (entry.blocks_in, entry.num_bad) == (80, 0)
+        assert entry.models == [chain.model_id.hex()]
+        value = resolved.value()
+        assert [(each.blocks, each.end) for each in value.sources] == [(80, "done")]
+        again = await node.resolve(chain)
+        assert (again.why, again.num_windows, again.timings_ms) == ("", 0, {})
+        assert node.counters["prompts_searched"] == 1
+
+    world(main)
+
+
+@pytest.mark.spec(36)
+@pytest.mark.parametrize("num_public", [0, 15])
+def test_of_a_prompt_without_a_public_window_nobody_hears(world: Run, num_public: int) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(40)
+        asked: list[str] = []
+        await node.meets("peer", chain)
+        open_stream = node.peering.host.open
+
+        async def heard(peer: PeerId, protocol: str) -> Stream:
+            asked.append(protocol)
+            return await open_stream(peer, protocol)
+
+        node.peering.host.open = heard  # type: ignore[method-assign]
+        resolved = await node.resolve(chain, num_public)
+        assert (resolved.why, resolved.num_windows) == ("private", 0)
+        assert not asked
+        assert (await node.resolve(chain, 400)).num_windows == 25  # so many are public
+        assert FIND in asked
+
+    world(main)
+
+
+def test_the_keys_of_private_windows_are_not_asked_for(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(40)
+        offer = await node.meets("peer", chain)
+        asked: set[bytes] = set()
+        match = offer.match
+
+        def heard(model, profile, keys):  # type: ignore[no-untyped-def]
+            asked.update(key for _, key in keys)
+            return match(model, profile, keys)
+
+        offer.match = heard  # type: ignore[method-assign]
+        await node.resolve(chain, 20 * 16 + 15)
+        assert asked
+        assert asked <= set(chain.keys[:20])
+
+    world(main)
+
+
+def test_the_last_token_is_never_asked_for(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(20)
+        await node.meets("peer", chain)
+        assert (await node.resolve(chain, more=0)).num_windows == 19
+
+    world(main)
+
+
+def test_what_is_here_is_not_fetched_again(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(40)
+        node.store.put(sealed(chain, range(30)))
+        offer = await node.meets("peer", chain)
+        resolved = await node.resolve(chain)
+        assert (resolved.why, resolved.num_windows) == ("", 10)
+        assert offer.num_reads == 20
+        assert await node.matched(chain) == 40
+        await resolved.relayed.wait()
+        assert node.peering.published.record(chain.records[0].window_id) is not None
+
+    world(main)
+
+
+def test_what_lies_between_the_keys_is_found_too(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        long = chain_of(120)
+        short = head(long, 27)
+        await node.meets("peer", short)
+        resolved = await node.resolve(long)
+        assert (resolved.why, resolved.num_windows) == ("nobody", 27)
+        assert await node.matched(long) == 27
+
+    world(main)
+
+
+@pytest.mark.parametrize("kind", ["none", "of another", "no first", "flipped"])
+def test_a_chain_that_nobody_attests_is_not_taken(world: Run, kind: str) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(40)
+        links = links_of(chain)
+        links = {
+            "none": (),
+            "of another": links_of(chain_of(40, seed=1)),
+            "no first": links[:-1],
+            "flipped": (*links[:-1], links[-1][:-1] + bytes([links[-1][-1] ^ 1])),
+        }[kind]
+        (await node.meets("peer", chain)).links = links
+        resolved = await node.resolve(chain)
+        assert (resolved.why, resolved.num_windows) == ("nobody", 0)
+        assert node.counters["chains_unattested"] > 0
+        assert not any(entry.num_bad for _, entry in node.peering.ledger.entries())
+
+    world(main)
+
+
+def test_a_part_of_a_span_is_proved_by_what_follows(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        long = chain_of(40)
+        part = head(long, 37)
+        offer = await node.meets("peer", long)
+        resolved = await node.resolve(part)
+        assert (resolved.why, resolved.num_windows, offer.num_reads) == ("", 37, 74)
+        await resolved.relayed.wait()
+        published = node.peering.published
+        assert set(published.chain_links(part.tip)) == set(links_of(long))
+        assert published.record(long.tip) is not None  # named: it is not here
+        assert not node.store.has_block(long.records[-1].blocks[0])
+
+    world(main)
+
+
+def test_where_what_follows_is_not_what_the_link_names_the_span_is_left(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        long = chain_of(40)
+        other = make_chain(3, profile=long.profile, seed=3, base=head(long, 37))
+        offer = await node.meets("peer", long)
+        (false,) = [
+            sign_link(SIGNER, replace(claim, prefix_key=other.keys[-1]), 9, 1).encoding
+            for claim in claims(long.records, 32)
+        ]
+        offer.links = (false, *links_of(long)[1:])
+        assert (await node.resolve(head(long, 37))).num_windows == 32
+
+    world(main)
+
+
+def test_links_of_several_neurons_attest_one_chain(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(40)
+        other = Signer(b"\5" * 32)
+        links = (*links_of(chain, 20), *links_of(head(chain, 20), 0, other))
+        await node.meets("peer", chain, links)
+        assert (await node.resolve(chain)).num_windows == 40
+
+    world(main)
+
+
+def test_windows_of_another_class_are_not_asked_for(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(40, numerics_class="native:other")
+        await node.meets("peer", chain)
+        assert (await node.resolve(chain)).why == "nobody"
+
+    world(main)
+
+
+def test_alone_or_offline_it_is_computed_at_once(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(40)
+        began_s = trio.current_time()
+        assert (await node.resolve(chain)).why == "nobody"
+        node.peering.why_off = "cut"
+        assert (await node.resolve(chain)).why == "offline"
+        node.resolver._peering = None
+        assert (await node.resolve(chain)).why == "offline"
+        assert trio.current_time() - began_s < budget_s(40 * WINDOW_S)
+
+    world(main)
+
+
+def test_what_is_computed_sooner_than_asked_for_is(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(40)
+        await node.meets("peer", chain)
+        learned = await node.resolve(make_chain(40, profile=chain.profile, seed=9))
+        usage = UsageValue(640, 1, CachedValue(), 640)
+        answer = Generated(1, [1], "length", None, usage, 1.0, {"prefill": LEAST_S * 999})
+        node.resolver.learn(learned, answer)
+        assert (await node.resolve(chain)).why == "quick"
+        node.resolver.learn(learned, replace_timings(answer, 1000 * LEAST_S * 20))
+        assert (await node.resolve(chain)).num_windows == 40
+
+    def replace_timings(answer: Generated, prefill_ms: float) -> Generated:
+        return Generated(
+            1, answer.tokens, "length", None, answer.usage, 1.0, {"prefill": prefill_ms}
+        )
+
+    world(main)
+
+
+def test_a_link_that_is_slower_than_computing_is_left_and_remembered(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        profile = make_profile(kv_heads=8, head_dim=128)
+        chain = make_chain(100, profile=profile)
+        computing = 100 * WINDOW_S
+        speed = chain.profile.window_particle_bytes / WINDOW_S / 2
+        net.link("me", "peer", bytes_per_s=speed)
+        offer = await node.meets("peer", chain)
+        began_s = trio.current_time()
+        first = await node.resolve(chain)
+        assert first.why == "slow"
+        assert trio.current_time() - began_s <= 1.1 * (2 * budget_s(computing))
+        assert 0 < first.num_windows < 10
+        reads = offer.num_reads
+        second = await node.resolve(make_chain(100, profile=profile, seed=1))
+        assert second.why == "nobody"
+        third = await node.resolve(chain)
+        assert (third.why, offer.num_reads) == ("slow", reads)
+
+    world(main)
+
+
+def test_a_peer_with_flipped_bytes_is_left_for_another_and_remembered(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(40)
+        liar = await node.meets("liar", chain)
+
+        def flip(block_id: BlockId, data: bytes) -> bytes:
+            return data[:-1] + bytes([data[-1] ^ 1])
+
+        liar.spoil = flip
+        resolved = await node.resolve(chain)
+        assert (resolved.why, resolved.num_windows) == ("lost", 0)
+        assert await node.matched(chain) == 0
+        (entry,) = [entry for _, entry in node.peering.ledger.entries()]
+        assert entry.num_bad == 1
+        await node.meets("good", chain)
+        resolved = await node.resolve(chain)
+        assert (resolved.why, resolved.num_windows) == ("", 40)
+
+    world(main)
+
+
+def test_a_forged_record_that_names_a_block_of_ours_is_refused(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain, ours = chain_of(20), chain_of(2, seed=5)
+        node.store.put(sealed(ours))
+        blocks = (ours.records[0].blocks[0], *chain.records[-1].blocks[1:])
+        forged = replace(chain.records[-1], blocks=blocks)
+        bad = replace(chain, records=(*chain.records[:-1], forged))
+        await node.meets("peer", bad)
+        resolved = await node.resolve(chain)
+        assert (resolved.why, resolved.num_windows) == ("broken", 19)
+
+    world(main)
