@@ -24,7 +24,6 @@ from daemon.conversation_files import ConversationFiles
 from daemon.conversations import Conversations
 from daemon.data_dir import DataDirLock, check_version, prepare
 from daemon.door_process import Door, open_door
-from daemon.egress import Egress
 from daemon.engine_life import process_of
 from daemon.engine_memory import EngineMemory
 from daemon.engine_need import Needs
@@ -40,7 +39,7 @@ from daemon.notify import READY, STOPPING, Notifier
 from daemon.parts import Parts
 from daemon.paths import Paths
 from daemon.peering import Peering, open_peering
-from daemon.publisher import Publisher
+from daemon.publishing import Publishing
 from daemon.resolver import Resolver
 from daemon.runs import Runs
 from daemon.server import Server, listen
@@ -174,11 +173,12 @@ async def run_node(config: Config, program: tuple[str, ...], prepared: Prepared)
             sparing = Sparing(memory, conversations, registry, attachments)
             looking = Looking(memory, conversations, attachments, published)
             forgetting = Forgetting(memory, conversations, engines, looking, published)
-            publisher = None
+            shown = None
             if peering is not None:
-                publisher = _publisher(config, memory, conversations, forgetting, peering)
-                serving.start_soon(publisher.run)
-            _connect(conversations, attachments, sparing, forgetting, publisher)
+                still = forgetting.still
+                shown = Publishing(memory, conversations, attachments, peering, still, hold_s)
+                serving.start_soon(shown.run)
+            _connect(conversations, attachments, sparing, forgetting, shown)
             background.start_soon(_write, memory, sparing)
             for run in (sparing.run, forgetting.run, forgetting.run_expiry):
                 serving.start_soon(run)
@@ -232,41 +232,26 @@ def _engines(config: Config, program: tuple[str, ...], nursery: trio.Nursery) ->
     )
 
 
-def _publisher(
-    config: Config,
-    memory: Memory,
-    conversations: Conversations,
-    forgetting: Forgetting,
-    peering: Peering,
-) -> Publisher:
-    """What decides what peers see, and the door through which they see it."""
-    peering.serve(Egress(peering.published, memory.store))
-    return Publisher(
-        memory,
-        conversations,
-        peering.published,
-        peering.signer,
-        forgetting.still,
-        config.network.announce_hold_s,
-        peering.counters,
-    )
-
-
 def _connect(
     conversations: Conversations,
     attachments: Attachments,
     sparing: Sparing,
     forgetting: Forgetting,
-    publisher: Publisher | None,
+    shown: Publishing | None,
 ) -> None:
-    def changed() -> None:
+    def conversations_changed() -> None:
         sparing.wake()
         forgetting.wake()
-        if publisher is not None:
-            publisher.wake()
+        if shown is not None:
+            shown.conversations_changed()
 
-    conversations.on_change = changed
-    attachments.on_change = sparing.models_changed
+    def models_changed() -> None:
+        sparing.models_changed()
+        if shown is not None:
+            shown.models_changed()
+
+    conversations.on_change = conversations_changed
+    attachments.on_change = models_changed
 
 
 async def _write(memory: Memory, sparing: Sparing) -> None:

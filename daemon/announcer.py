@@ -1,0 +1,195 @@
+"""Tells the network what is published: the DHT at announce boundaries, and the model's topic.
+
+What it says: that this node has a prefix key, and a window; and the link that attests it.
+When it says so: p2p/announcing.py. It also hears what others say on the topics of the models
+that this node has to do with.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
+
+import trio
+
+from daemon.hearing import Hearing
+from glia.errors import GliaError
+from glia.graph.boundaries import announced, boundaries
+from glia.graph.ids import ModelId, WindowId
+from glia.graph.link import decode_link
+from glia.graph.neuron import Signer
+from glia.store.published import Published
+from p2p.announcing import Announcing, Boundary, topic_of
+from p2p.host import Directory, Gossip
+from p2p.provider import InThreads, RunBlocking
+
+_MAX_AT_ONCE = 4
+_LIMIT_S = 60.0  # for one boundary
+_LOOK_S = 60.0  # what is relayed is published without a word
+_log = logging.getLogger("gliad.announcer")
+
+
+class Network(Protocol):
+    """What it needs of daemon.peering.Peering."""
+
+    published: Published
+    signer: Signer
+    counters: Counter[str]
+    why_off: str
+
+    @property
+    def directory(self) -> Directory: ...
+
+    @property
+    def gossip(self) -> Gossip: ...
+
+
+class Announcer:
+    """The one that announces.
+
+    Args:
+        models: those that this node can compute.
+        now_s: seconds since 1970.
+        source: of all that is drawn.
+        call: how the published index is called.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        hearing: Hearing,
+        models: Callable[[], Iterable[ModelId]],
+        source: random.Random,
+        now_s: Callable[[], float] = time.time,
+        call: RunBlocking | None = None,
+    ) -> None:
+        self._network, self._hearing = network, hearing
+        self._models, self._now_s = models, now_s
+        self._call = call or InThreads()
+        self._announcing = Announcing(source)
+        self._tips: dict[WindowId, ModelId] = {}
+        self._room = trio.Semaphore(_MAX_AT_ONCE)
+        self._look_now, self._tell_now = trio.Event(), trio.Event()
+
+    def wake(self) -> None:
+        """More is published, there is a model more, or a network again."""
+        self._look_now.set()
+
+    async def run(self) -> None:
+        """Announce, for ever."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._look_often)
+            while True:
+                self._tell_now = trio.Event()
+                while boundary := self._next():
+                    await self._room.acquire()
+                    nursery.start_soon(self._announce, boundary)
+                wait_s = self._announcing.wait_s(self._now_s())
+                with trio.move_on_after(_LOOK_S if self._network.why_off else wait_s):
+                    await self._tell_now.wait()
+
+    def _next(self) -> Boundary | None:
+        now_s = self._now_s()
+        self._network.counters["announce_backlog"] = self._announcing.backlog(now_s)
+        return None if self._network.why_off else self._announcing.next(now_s)
+
+    async def _look_often(self) -> None:
+        while True:
+            self._look_now = trio.Event()
+            try:
+                new = await self._call(self._new_boundaries)
+            except GliaError as error:
+                _log.warning("what is published cannot be read: %s", error)
+            else:
+                self._announcing.add(new, self._now_s())
+                self._hearing.follow([*self._models(), *self._tips.values()])
+            self._tell_now.set()
+            with trio.move_on_after(_LOOK_S):
+                await self._look_now.wait()
+
+    async def _announce(self, boundary: Boundary) -> None:
+        try:
+            with trio.fail_after(_LIMIT_S):
+                is_told = await self._tell(boundary)
+        except (GliaError, trio.TooSlowError) as error:
+            _log.debug("not announced: %r", error)
+            self._failed(boundary)
+        except Exception:
+            _log.exception("not announced")
+            self._failed(boundary)
+        else:
+            if is_told:
+                self._network.counters["announced"] += 1
+                self._announcing.done(boundary, self._now_s())
+            else:
+                self._announcing.drop(boundary)
+        finally:
+            self._room.release()
+            self._tell_now.set()
+
+    def _failed(self, boundary: Boundary) -> None:
+        self._network.counters["announce_failed"] += 1
+        self._announcing.failed(boundary, self._now_s())
+
+    async def _tell(self, boundary: Boundary) -> bool:
+        """Whether it was a boundary still. Raises: GliaError."""
+        published, name = self._network.published, boundary.window_id
+        if not await self._call(partial(self._is_boundary, boundary)):
+            return False
+        link = await self._call(partial(self._link_to, name))
+        directory = self._network.directory
+        await directory.provide(boundary.prefix_key)
+        await directory.provide(name)
+        if link is not None:
+            await directory.put(boundary.prefix_key, link)
+            await self._network.gossip.publish(topic_of(boundary.model_id), link)
+        await self._call(partial(published.mark_announced, [name], int(self._now_s())))
+        return True
+
+    # -- in worker threads --------------------------------------------------------------------
+
+    def _new_boundaries(self) -> list[Boundary]:
+        """Of the tips that came since. Raises: StoreBroken."""
+        published = self._network.published
+        tips = {tip.window_id: tip for tip in published.tips()}
+        known = {name: model for name, model in self._tips.items() if name in tips}
+        found = []
+        for name in tips.keys() - known.keys():
+            tip = tips[name]
+            known[name] = tip.record().model_id
+            rows = published.windows_at(name, announced(tip.num_windows))
+            times = published.announced_s([row.window_id for row in rows])
+            found += [
+                Boundary(
+                    window_id=row.window_id,
+                    prefix_key=row.prefix_key,
+                    model_id=known[name],
+                    num_windows=row.num_windows,
+                    hold_until_s=row.hold_until_s,
+                    announced_s=at_s,
+                )
+                for row, at_s in zip(rows, times, strict=True)
+            ]
+        self._tips = known
+        return found
+
+    def _is_boundary(self, boundary: Boundary) -> bool:
+        """Whether it is published, and no chain's last window that has become one in the middle."""
+        published, name = self._network.published, boundary.window_id
+        if published.record(name) is None:
+            return False
+        is_last = not published.next_windows(name)
+        return is_last or boundary.num_windows in boundaries(boundary.num_windows)
+
+    def _link_to(self, window_id: WindowId) -> bytes | None:
+        """That ends in a window: this node's own, else another's."""
+        links = [decode_link(data) for data in self._network.published.links(window_id)]
+        ours = self._network.signer.neuron
+        found = [link for link in links if link.claim.tip == window_id]
+        found.sort(key=lambda link: link.signer != ours)
+        return found[0].encoding if found else None

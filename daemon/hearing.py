@@ -1,0 +1,94 @@
+"""What others say on the topics of models: links, which are kept as hints (glia/store/heard.py)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Protocol
+
+import trio
+
+from glia.errors import GliaError, MalformedParticle
+from glia.graph.ids import ModelId
+from glia.graph.link import accept_link
+from glia.store.heard import Heard
+from p2p.announcing import topic_of
+from p2p.host import Gossip, PeerId
+
+_MAX_TOPICS = 64  # as peers take so many of one (p2p/libp2p/caps.py)
+_MAX_WAITING = 256  # messages
+_log = logging.getLogger("gliad.hearing")
+
+
+class Network(Protocol):
+    """What it needs of daemon.peering.Peering."""
+
+    heard: Heard
+    counters: Counter[str]
+    why_off: str
+
+    @property
+    def gossip(self) -> Gossip: ...
+
+
+class Hearing:
+    """The one that listens. Args: now_s: seconds since 1970."""
+
+    def __init__(self, network: Network, now_s: Callable[[], float] = time.time) -> None:
+        self._network, self._now_s = network, now_s
+        self._models: dict[ModelId, None] = {}
+        self._send, self._receive = trio.open_memory_channel[tuple[ModelId, bytes]](_MAX_WAITING)
+
+    def follow(self, models: Iterable[ModelId]) -> None:
+        """Be in the topics of these, too: of the first so many, while there is a network."""
+        for model_id in models:
+            if model_id not in self._models and len(self._models) < _MAX_TOPICS:
+                self._models[model_id] = None
+                if not self._network.why_off:
+                    self._join(model_id)
+
+    def join_again(self) -> None:
+        """There is a network, on new ports."""
+        for model_id in self._models:
+            self._join(model_id)
+
+    async def run(self) -> None:
+        """Keep what is said, for ever."""
+        async for first in self._receive:
+            said = [first]
+            while self._receive.statistics().current_buffer_used:
+                said.append(self._receive.receive_nowait())
+            try:
+                await trio.to_thread.run_sync(self._keep, said)
+            except GliaError as error:
+                self._network.counters["gossip_failed"] += 1
+                _log.warning("what others say is not kept: %s", error)
+
+    def _join(self, model_id: ModelId) -> None:
+        take = partial(self._take, model_id)
+        try:
+            self._network.gossip.join(topic_of(model_id), take)
+        except Exception as error:  # ports that just ended; those to come are joined
+            _log.warning("a topic is not joined: %r", error)
+
+    def _take(self, model_id: ModelId, _peer: PeerId, message: bytes) -> None:
+        try:
+            self._send.send_nowait((model_id, message))
+        except trio.WouldBlock:
+            self._network.counters["gossip_dropped"] += 1
+
+    def _keep(self, said: Sequence[tuple[ModelId, bytes]]) -> None:
+        """For a worker thread. Raises: StoreBroken, StoreFull."""
+        for model_id, message in said:
+            try:
+                link = accept_link(message, self._now_s())
+            except MalformedParticle:
+                self._network.counters["gossip_refused"] += 1
+                continue
+            if link.claim.model_id != model_id:
+                self._network.counters["gossip_refused"] += 1
+            elif self._network.heard.add(link):
+                self._network.counters["links_heard"] += 1

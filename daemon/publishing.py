@@ -1,0 +1,69 @@
+"""All that a node does to be of use to others: what it shows them, and how they learn of it."""
+
+from __future__ import annotations
+
+import random
+
+import trio
+
+from daemon.announcer import Announcer
+from daemon.attachments import Attachments
+from daemon.conversations import Conversations
+from daemon.egress import Egress
+from daemon.hearing import Hearing
+from daemon.memory import Memory
+from daemon.peering import Peering
+from daemon.publisher import Publisher
+
+
+class Publishing:
+    """The parts of it, put together.
+
+    Args:
+        still: as Publisher has it.
+        hold_s: how long what was published is not announced.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        conversations: Conversations,
+        attachments: Attachments,
+        peering: Peering,
+        still: trio.Lock,
+        hold_s: float,
+    ) -> None:
+        peering.serve(Egress(peering.published, memory.store))
+        self._hearing = Hearing(peering)
+        self._announcer = Announcer(
+            peering,
+            self._hearing,
+            lambda: [each.model_id for each in attachments.all()],
+            random.Random(),  # noqa: S311 - no secret
+        )
+        self._publisher = Publisher(
+            memory,
+            conversations,
+            peering.published,
+            peering.signer,
+            still,
+            hold_s,
+            peering.counters,
+        )
+        self._publisher.on_publish = self._announcer.wake
+        peering.on_up += [self._hearing.join_again, self._announcer.wake]
+
+    def conversations_changed(self) -> None:
+        """As Conversations.on_change tells it."""
+        self._publisher.wake()
+
+    def models_changed(self) -> None:
+        """As Attachments.on_change tells it."""
+        self._announcer.wake()
+
+    async def run(self) -> None:
+        """For ever."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._hearing.run)
+            nursery.start_soon(self._announcer.run)
+            nursery.start_soon(self._publisher.run)

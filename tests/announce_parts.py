@@ -1,0 +1,89 @@
+"""An announcer on the virtual network, where everything is on one clock and no thread works."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import trio
+
+from daemon.announcer import Announcer
+from daemon.hearing import Hearing
+from glia.graph.ids import ModelId
+from glia.graph.link import accept_link, sign_link
+from glia.graph.neuron import Signer
+from glia.graph.spans import claims
+from glia.store.heard import Heard
+from glia.store.published import Published
+from p2p.host import Directory, Gossip
+from p2p.testing.host import SimHost
+from p2p.testing.internet import Internet
+from tests.builders import MODEL, Chain
+
+SIGNER = Signer(b"\1" * 32)
+STARTED_S = 1_900_000_000.0
+T = TypeVar("T")
+
+
+def now_s() -> float:
+    """Seconds since 1970 in the virtual world."""
+    return STARTED_S + trio.current_time()
+
+
+def is_link(key: bytes, value: bytes) -> bool:
+    return accept_link(value, STARTED_S + 10**9).claim.prefix_key == key
+
+
+async def at_once(call: Callable[[], T], /) -> T:
+    await trio.lowlevel.checkpoint()
+    return call()
+
+
+@dataclass
+class Net:
+    """What an announcer needs of a node."""
+
+    host: SimHost
+    published: Published
+    heard: Heard
+    signer: Signer = SIGNER
+    counters: Counter[str] = field(default_factory=Counter)
+    why_off: str = ""
+
+    @property
+    def directory(self) -> Directory:
+        return self.host.directory
+
+    @property
+    def gossip(self) -> Gossip:
+        return self.host.gossip
+
+    def close(self) -> None:
+        self.published.close()
+        self.heard.close()
+
+
+def net_of(net: Internet, name: str, path: Path) -> Net:
+    """A host of the world with indices of its own, those of before where there are any."""
+    host = net.host(name, validate=is_link)
+    return Net(host, Published(path / f"{name}-published"), Heard(path / f"{name}-heard"))
+
+
+def announcer_of(net: Net, models: tuple[ModelId, ...] = (MODEL,), seed: int = 0) -> Announcer:
+    """Its announcer; who listens does so with `Hearing.run` in threads."""
+    hearing = Hearing(net, now_s)
+    source = random.Random(seed)
+    return Announcer(net, hearing, lambda: models, source, now_s, at_once)
+
+
+def publish(net: Net, chain: Chain, start: int = 0, *, hold_s: float = 60.0) -> None:
+    """Windows of a chain from `start` on, with their links."""
+    said = net.published.unsigned(SIGNER.neuron, claims(chain.records, 0))
+    at_s = int(STARTED_S)
+    first = net.published.last_sequence(SIGNER.neuron) + 1
+    links = [sign_link(SIGNER, claim, number, at_s) for number, claim in enumerate(said, first)]
+    net.published.put(chain.records[start:], links, int(now_s() + hold_s))

@@ -1,0 +1,98 @@
+"""F22: a conversation of 256,000 blocks is announced with a few records, soon and slowly."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import pytest
+import trio
+
+from glia.graph.boundaries import announced
+from glia.graph.chain import prefix_keys
+from glia.graph.ids import BlockId, WindowId, genesis_window
+from glia.graph.window import WindowRecord
+from p2p.announcing import topic_of
+from p2p.testing.internet import Internet
+from p2p.testing.simulate import simulate
+from tests.announce_parts import Net, announcer_of, net_of, publish
+from tests.builders import CLASS, MODEL, Chain, make_profile, make_tokens
+
+NUM_LAYERS = 30
+NUM_BLOCKS = 256_000
+NUM_WINDOWS = math.ceil(NUM_BLOCKS / NUM_LAYERS)
+NUM_OTHERS = 30
+HOLD_S = 60.0
+# of p2p/libp2p/kad.py and caps.py: what a receiver takes of one peer
+RATE_WINDOW_S = 10.0
+MOST_IN_WINDOW = 64
+MOST_KEPT = 64
+
+
+def long_chain() -> Chain:
+    """Records without particles: only names are announced."""
+    profile = make_profile(num_layers=NUM_LAYERS)
+    size, source = profile.block_size, random.Random(22)
+    tokens = make_tokens(NUM_WINDOWS * size)
+    records: list[WindowRecord] = []
+    before = genesis_window(MODEL, profile.profile_id)
+    for at in range(0, len(tokens), size):
+        blocks = tuple(BlockId(source.randbytes(32)) for _ in range(NUM_LAYERS))
+        records.append(
+            WindowRecord(
+                MODEL, profile.profile_id, CLASS, before, at, tokens[at : at + size], blocks
+            )
+        )
+        before = WindowId(records[-1].window_id)
+    keys = tuple(prefix_keys(MODEL, profile, tokens))
+    return Chain(profile, MODEL, tokens, tuple(records), (), keys)
+
+
+@pytest.mark.fault("F22")
+def test_a_conversation_of_256_000_blocks(tmp_path: Path) -> None:
+    chain = long_chain()
+    num_tokens = len(chain.tokens)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            net = Internet(nursery, seed=22)
+            ours = net_of(net, "ours", tmp_path)
+            heard: list[bytes] = []
+            for number in range(NUM_OTHERS):
+                other = net.host(f"other {number}")
+                other.gossip.join(topic_of(MODEL), lambda _, data: heard.append(data))
+                await ours.host.connect(other.addresses()[0])
+            times = watch_provide(ours)
+            publish(ours, chain, hold_s=HOLD_S)
+            nursery.start_soon(announcer_of(ours).run)
+            await trio.sleep(HOLD_S)
+            assert not times
+            await trio.sleep(60)
+            assert ours.counters["announce_backlog"] == 0
+            num_boundaries = ours.counters["announced"]
+            assert num_boundaries == len(announced(NUM_WINDOWS))
+            assert num_boundaries <= 2 + math.log2(num_tokens / 256)
+            assert len(times) == 2 * num_boundaries <= MOST_KEPT
+            assert max(sum(0 <= t - s < RATE_WINDOW_S for t in times) for s in times) < (
+                MOST_IN_WINDOW
+            )
+            assert len(heard) == num_boundaries * NUM_OTHERS
+            assert not ours.counters["announce_failed"]
+            ours.close()
+            nursery.cancel_scope.cancel()
+
+    simulate(main, seed=22)
+
+
+def watch_provide(node: Net) -> list[float]:
+    """When the directory is told of a key, from now on."""
+    times: list[float] = []
+    provide = node.host.directory.provide
+
+    async def watched(key: bytes) -> None:
+        times.append(trio.current_time())
+        await provide(key)
+
+    node.host.directory.provide = watched  # type: ignore[method-assign]
+    return times

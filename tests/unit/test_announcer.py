@@ -1,0 +1,205 @@
+"""What the network is told of what is published, on the virtual one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import trio
+
+from glia.graph.boundaries import announced
+from glia.graph.ids import ModelId
+from glia.graph.link import parse_link, sign_link
+from glia.graph.spans import claims
+from p2p.announcing import topic_of
+from p2p.testing.internet import Internet
+from p2p.testing.simulate import simulate
+from tests.announce_parts import SIGNER, STARTED_S, Net, announcer_of, net_of, publish
+from tests.builders import MODEL, Chain, make_chain
+
+HOUR_S = 3600.0
+Body = Callable[[Internet, Net, Net, trio.Nursery], Awaitable[None]]
+
+
+def two_nodes(path: Path, body: Body) -> None:
+    """`ours` publishes and announces; `theirs` is connected, and hears."""
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            net = Internet(nursery)
+            ours, theirs = net_of(net, "ours", path), net_of(net, "theirs", path)
+            await ours.host.connect(theirs.host.addresses()[0])
+            try:
+                await body(net, ours, theirs, nursery)
+            finally:
+                ours.close()
+                theirs.close()
+            nursery.cancel_scope.cancel()
+
+    simulate(main)
+
+
+async def has(node: Net, chain: Chain) -> list[int]:
+    """At how many windows the directory knows a provider of the chain, by key and by window."""
+    found = []
+    for number, (key, name) in enumerate(zip(chain.keys, chain.window_ids, strict=True), 1):
+        told = [await node.host.directory.providers(each, 8) for each in (key, name)]
+        assert told[0] == told[1]
+        if told[0]:
+            found.append(number)
+    return found
+
+
+def test_a_chain_is_announced_at_its_boundaries_after_its_hold(tmp_path: Path) -> None:
+    chain = make_chain(40)
+
+    async def body(net: Internet, ours: Net, theirs: Net, nursery: trio.Nursery) -> None:
+        heard: list[bytes] = []
+        theirs.host.gossip.join(topic_of(MODEL), lambda peer, data: heard.append(data))
+        publish(ours, chain)
+        nursery.start_soon(announcer_of(ours).run)
+        await trio.sleep(59)
+        assert not heard
+        assert await has(theirs, chain) == []
+        await trio.sleep(40)
+        assert await has(theirs, chain) == announced(40) == [16, 32, 40]
+        assert sorted(parse_link(data).claim.num_windows for data in heard) == [16, 32, 40]
+        for number in announced(40):
+            (value,) = await theirs.host.directory.get(chain.keys[number - 1])
+            assert parse_link(value).claim.tip == chain.window_ids[number - 1]
+        assert ours.counters["announce_backlog"] == 0
+        assert ours.counters["announced"] == 3
+        assert min(ours.published.announced_s(chain.window_ids[15:16])) >= STARTED_S + 60
+
+    two_nodes(tmp_path, body)
+
+
+def test_a_chain_that_grows_is_announced_at_its_new_end_and_not_at_the_old_one(
+    tmp_path: Path,
+) -> None:
+    chain = make_chain(20)
+    longer = make_chain(5, base=chain, seed=1)
+
+    async def body(net: Internet, ours: Net, theirs: Net, nursery: trio.Nursery) -> None:
+        publish(ours, chain)
+        announcer = announcer_of(ours)
+        nursery.start_soon(announcer.run)
+        await trio.sleep(30)
+        publish(ours, longer, 20)
+        announcer.wake()
+        await trio.sleep(120)
+        assert await has(theirs, longer) == [16, 25]
+
+    two_nodes(tmp_path, body)
+
+
+def test_all_is_announced_again_before_it_is_forgotten(tmp_path: Path) -> None:
+    chain = make_chain(20)
+
+    async def body(net: Internet, ours: Net, theirs: Net, nursery: trio.Nursery) -> None:
+        publish(ours, chain, hold_s=0)
+        nursery.start_soon(announcer_of(ours).run)
+        await trio.sleep(60)
+        assert ours.counters["announced"] == 2
+        await trio.sleep(17 * HOUR_S)
+        assert ours.counters["announced"] == 2
+        await trio.sleep(4 * HOUR_S)
+        assert ours.counters["announced"] == 4
+
+    two_nodes(tmp_path, body)
+
+
+def test_a_restart_announces_nothing_that_was_announced_lately(tmp_path: Path) -> None:
+    chain = make_chain(20)
+
+    async def body(net: Internet, ours: Net, theirs: Net, nursery: trio.Nursery) -> None:
+        publish(ours, chain, hold_s=0)
+        with trio.move_on_after(60):
+            await announcer_of(ours).run()
+        assert ours.counters["announced"] == 2
+        with trio.move_on_after(HOUR_S):
+            await announcer_of(ours, seed=1).run()
+        assert ours.counters["announced"] == 2
+
+    two_nodes(tmp_path, body)
+
+
+def test_what_is_taken_back_is_not_announced(tmp_path: Path) -> None:
+    chain = make_chain(20)
+
+    async def body(net: Internet, ours: Net, theirs: Net, nursery: trio.Nursery) -> None:
+        publish(ours, chain)
+        nursery.start_soon(announcer_of(ours).run)
+        await trio.sleep(10)
+        ours.published.take_back(chain.window_ids)
+        await trio.sleep(HOUR_S)
+        assert await has(theirs, chain) == []
+        assert ours.counters["announced"] == ours.counters["announce_failed"] == 0
+        assert ours.counters["announce_backlog"] == 0
+
+    two_nodes(tmp_path, body)
+
+
+def test_without_anybody_it_is_tried_again_and_counted(tmp_path: Path) -> None:
+    chain = make_chain(3)
+
+    async def body(net: Internet, ours: Net, theirs: Net, nursery: trio.Nursery) -> None:
+        await ours.host.disconnect(theirs.host.peer_id)
+        publish(ours, chain, hold_s=0)
+        nursery.start_soon(announcer_of(ours).run)
+        await trio.sleep(30)
+        assert ours.counters["announce_failed"] == 1
+        await ours.host.connect(theirs.host.addresses()[0])
+        await trio.sleep(120)
+        assert await has(theirs, chain) == [3]
+
+    two_nodes(tmp_path, body)
+
+
+def test_while_the_network_is_off_nothing_is_tried(tmp_path: Path) -> None:
+    chain = make_chain(3)
+
+    async def body(net: Internet, ours: Net, theirs: Net, nursery: trio.Nursery) -> None:
+        ours.why_off = "a cable"
+        publish(ours, chain, hold_s=0)
+        announcer = announcer_of(ours)
+        nursery.start_soon(announcer.run)
+        await trio.sleep(HOUR_S)
+        assert (ours.counters["announced"], ours.counters["announce_failed"]) == (0, 0)
+        assert ours.counters["announce_backlog"] == 1
+        ours.why_off = ""
+        announcer.wake()
+        await trio.sleep(20)
+        assert ours.counters["announced"] == 1
+
+    two_nodes(tmp_path, body)
+
+
+def test_what_others_attest_is_announced_with_their_link(tmp_path: Path) -> None:
+    chain = make_chain(3)
+    other = type(SIGNER)(b"\2" * 32)
+
+    async def body(net: Internet, ours: Net, theirs: Net, nursery: trio.Nursery) -> None:
+        (claim,) = claims(chain.records, 0)
+        ours.published.put(chain.records, [sign_link(other, claim, 1, int(STARTED_S))])
+        nursery.start_soon(announcer_of(ours).run)
+        await trio.sleep(30)
+        (value,) = await theirs.host.directory.get(chain.keys[2])
+        assert parse_link(value).signer == other.neuron
+
+    two_nodes(tmp_path, body)
+
+
+def test_who_has_to_do_with_a_model_is_in_its_topic(tmp_path: Path) -> None:
+    chain = make_chain(3)
+    second = ModelId(b"\7" * 32)
+
+    async def body(net: Internet, ours: Net, theirs: Net, nursery: trio.Nursery) -> None:
+        publish(ours, chain)
+        nursery.start_soon(announcer_of(ours, (second,)).run)
+        await trio.sleep(1)
+        assert ours.host.gossip.is_member(topic_of(MODEL))
+        assert ours.host.gossip.is_member(topic_of(second))
+        assert not ours.host.gossip.is_member(topic_of(ModelId(b"\6" * 32)))
+
+    two_nodes(tmp_path, body)

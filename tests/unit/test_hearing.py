@@ -1,0 +1,158 @@
+"""What others say on the topics of models becomes hints, if it is what it must be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from daemon.hearing import Hearing
+from glia.errors import StoreFull
+from glia.graph.ids import ModelId
+from glia.graph.link import Link, sign_link
+from glia.graph.neuron import Signer
+from glia.graph.spans import claims
+from glia.store.heard import Heard
+from p2p.announcing import topic_of
+from p2p.host import PeerId
+from tests.builders import MODEL, make_chain
+from tests.network_parts import until
+
+NOW_S = 1_900_000_000
+THEM = PeerId("somebody")
+OTHER_MODEL = ModelId(b"\7" * 32)
+CHAIN = make_chain(3)
+
+
+def link_of(number: int, time_s: int = NOW_S) -> Link:
+    (claim,) = claims(CHAIN.records, 0)
+    return sign_link(Signer(bytes([number]) * 32), claim, 1, time_s)
+
+
+class Topics:
+    """Gossip, and the rest that is needed of a node."""
+
+    def __init__(self, heard: Heard) -> None:
+        self.heard = heard
+        self.counters = Counter[str]()
+        self.why_off = ""
+        self.takers: dict[str, Callable[[PeerId, bytes], None]] = {}
+
+    @property
+    def gossip(self) -> Topics:
+        return self
+
+    def join(self, topic: str, take: Callable[[PeerId, bytes], None]) -> None:
+        self.takers[topic] = take
+
+    def leave(self, topic: str) -> None:
+        del self.takers[topic]
+
+    async def publish(self, topic: str, message: bytes) -> None:
+        raise AssertionError("it only listens")
+
+    def say(self, message: bytes, model_id: ModelId = MODEL) -> None:
+        self.takers[topic_of(model_id)](THEM, message)
+
+
+@pytest.fixture
+def topics(tmp_path: Path) -> Iterator[Topics]:
+    heard = Heard(tmp_path / "heard")
+    yield Topics(heard)
+    heard.close()
+
+
+def listening(topics: Topics, body: Callable[[Hearing], Awaitable[None]]) -> None:
+    async def main() -> None:
+        hearing = Hearing(topics, lambda: NOW_S)
+        hearing.follow([MODEL, OTHER_MODEL])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hearing.run)
+            await body(hearing)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_links_are_kept_as_hints(topics: Topics) -> None:
+    async def body(_: Hearing) -> None:
+        for number in (1, 2, 1):
+            topics.say(link_of(number).encoding)
+        await until(lambda: topics.counters["links_heard"] == 2)
+        assert set(topics.heard.find(CHAIN.keys[-1:])) == {link_of(1), link_of(2)}
+        assert topics.counters["gossip_refused"] == 0
+
+    listening(topics, body)
+
+
+def test_what_is_no_link_or_of_another_model_or_of_the_future_is_refused(topics: Topics) -> None:
+    good = link_of(1).encoding
+    flipped = good[:-1] + bytes([good[-1] ^ 1])
+
+    async def body(_: Hearing) -> None:
+        for bad in (b"", b"x" * 4096, flipped, link_of(2, NOW_S + 1000).encoding):
+            topics.say(bad)
+        topics.say(good, OTHER_MODEL)
+        await until(lambda: topics.counters["gossip_refused"] == 5)
+        assert topics.heard.stats().num_links == 0
+
+    listening(topics, body)
+
+
+def test_who_says_more_than_can_be_kept_waits_nowhere(topics: Topics) -> None:
+    async def body(_: Hearing) -> None:
+        for _number in range(1000):
+            topics.say(b"x")
+        assert topics.counters["gossip_dropped"] == 1000 - 256
+        await until(lambda: topics.counters["gossip_refused"] == 256)
+        topics.say(link_of(1).encoding)
+        await until(lambda: topics.counters["links_heard"] == 1)
+
+    listening(topics, body)
+
+
+def test_a_full_disk_ends_nothing(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(link: Link) -> bool:
+        raise StoreFull("no room")
+
+    async def body(_: Hearing) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(topics.heard, "add", full)
+            topics.say(link_of(1).encoding)
+            await until(lambda: topics.counters["gossip_failed"] == 1)
+        topics.say(link_of(1).encoding)
+        await until(lambda: topics.counters["links_heard"] == 1)
+
+    listening(topics, body)
+
+
+def test_what_is_followed_while_the_network_is_off_is_joined_when_it_is_on(topics: Topics) -> None:
+    hearing = Hearing(topics, lambda: NOW_S)
+    topics.why_off = "a cable"
+    hearing.follow([MODEL])
+    assert not topics.takers
+    topics.why_off = ""
+    hearing.join_again()
+    assert topic_of(MODEL) in topics.takers
+
+
+def test_ports_that_just_ended_end_nothing_else(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(topic: str, take: object) -> None:
+        raise RuntimeError("no nursery")
+
+    monkeypatch.setattr(topics, "join", ended)
+    Hearing(topics, lambda: NOW_S).follow([MODEL])
+
+
+def test_new_ports_are_joined_again_and_no_more_topics_than_peers_take(topics: Topics) -> None:
+    hearing = Hearing(topics, lambda: NOW_S)
+    hearing.follow(ModelId(bytes([number]) * 32) for number in range(200))
+    assert len(topics.takers) == 64
+    before, topics.takers = topics.takers, {}
+    hearing.join_again()
+    assert topics.takers.keys() == before.keys()
