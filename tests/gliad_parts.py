@@ -70,10 +70,10 @@ class Gliad:
 
     @property
     def resident_mb(self) -> float:
-        """RSS, MB."""
+        """Memory of its own, MB: what is resident without what is shared, as L1."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        (line,) = [line for line in lines if line.startswith("VmRSS:")]
-        return int(line.split()[1]) * 1024 / 1e6
+        own = [line.split() for line in lines if line.startswith(("RssAnon:", "RssFile:"))]
+        return sum(int(size) for _, size, _ in own) * 1024 / 1e6
 
     def connected(self) -> list[str]:
         """Ids of peers that are connected; asked without a process, so that it is quick."""
