@@ -19,7 +19,7 @@ from glia.graph.tokens import pack_tokens
 from glia.graph.window import WindowRecord
 from glia.store.base import BlockStore
 
-_MAX_KEPT = 4096  # about 3 KiB each at 30 layers
+_MAX_KEPT = 1024  # 4.6 KiB each at 30 layers: of 16,384 tokens; beyond, L2 is asked twice
 
 V = TypeVar("V", WindowRecord, PrefixKey)
 
