@@ -162,6 +162,7 @@ def as_dict(done: Generated, stop: Sequence[str], tokenizer: Tokenizer | None) -
         "tip": done.tip,
         "conversation": done.conversation or None,
         "finish_reason": done.finish_reason,
+        "exact": done.exact,
         "usage": done.usage,
         "ttft_ms": done.ttft_ms,
         "timings_ms": done.timings_ms,

@@ -19,7 +19,7 @@ from p2p.deciding import LEAST_S, budget_s
 from p2p.host import PeerId, Stream
 from p2p.messages import FIND
 from p2p.testing.internet import Internet
-from tests.builders import make_chain, make_profile
+from tests.builders import Chain, make_chain, make_profile
 from tests.resolver_parts import (
     SIGNER,
     WINDOW_S,
@@ -290,6 +290,53 @@ def test_a_peer_with_flipped_bytes_is_left_for_another_and_remembered(world: Run
         assert (resolved.why, resolved.num_windows) == ("", 40)
 
     world(main)
+
+
+@pytest.mark.parametrize("when", ["before", "asked", "fetching", "late"])
+@pytest.mark.parametrize("how", ["cut", "vanish", "kill", "lie"])
+@pytest.mark.parametrize("num_peers", [1, 3])
+def test_whatever_peers_do_costs_a_small_share_of_computing(
+    world: Run, when: str, how: str, num_peers: int
+) -> None:
+    """R10: what passes beyond what computing what came would have taken."""
+
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(200)
+        compute_s = 200 * WINDOW_S
+        names = [f"peer{number}" for number in range(num_peers)]
+        shops = [await node.meets(name, chain) for name in names]
+        for name in names:  # twice as fast as computing
+            net.link("me", name, latency_s=0.01, bytes_per_s=8 * chain_bytes(chain) / compute_s)
+
+        async def go_wrong() -> None:
+            await trio.sleep({"before": 0, "asked": 0.02, "fetching": 0.2, "late": 0.4}[when])
+            for name, shop in zip(names, shops, strict=True):
+                if how == "cut":
+                    net.cut("me", name)
+                elif how == "lie":
+                    shop.spoil = lambda _, data: data[::-1]
+                else:
+                    getattr(net, how)(name)
+
+        began_s = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(go_wrong)
+            if when == "before":
+                await trio.sleep(0.001)
+            resolved = await node.resolve(chain)
+            took_s = trio.current_time() - began_s
+        saved_s = resolved.num_windows * WINDOW_S
+        assert took_s - saved_s <= 0.1 * compute_s
+        assert await node.matched(chain) == resolved.num_windows
+        assert resolved.num_windows < 200
+        if how != "lie":
+            assert not any(entry.num_bad for _, entry in node.peering.ledger.entries())
+
+    world(main)
+
+
+def chain_bytes(chain: Chain) -> int:
+    return len(chain.records) * chain.profile.window_particle_bytes
 
 
 def test_a_forged_record_that_names_a_block_of_ours_is_refused(world: Run) -> None:

@@ -26,6 +26,7 @@ def test_run_json_has_the_promised_shape(gliad: FakeGliad, world: World, capfd: 
         "tip": TIP.hex(),
         "conversation": "@00000001",
         "finish_reason": "stop",
+        "exact": True,
         "usage": {
             "prompt_tokens": 25,
             "completion_tokens": len(world.tokens),
