@@ -31,6 +31,7 @@ class FakeConversations:
         self.is_kept = True
         self.begun: set[str] = set()  # their first turn is under way
         self.aside: set[str] = set()
+        self.num_published = 0
         self._model_id = model_id
         self._num_named = 0
 
@@ -119,7 +120,7 @@ class FakeConversations:
             return m.ForgetReply(call.id, 0, 0, 0)
         self.value(call.name)
         del self.kept[call.name]
-        return m.ForgetReply(call.id, 7, 5 * 2**20, 3)
+        return m.ForgetReply(call.id, 7, 5 * 2**20, 3, self.num_published)
 
     def _new_name(self) -> str:
         self._num_named += 1

@@ -144,6 +144,14 @@ def test_forget_says_what_became_free(gliad: FakeGliad, story: Kept, capfd: Any)
     assert say(capfd, "forget", "--anonymous").err == "there is nothing to forget\n"
 
 
+def test_forget_says_what_stays_as_it_is_published(
+    gliad: FakeGliad, world: World, story: Kept, capfd: Any
+) -> None:
+    world.conversations.num_published = 2
+    said = say(capfd, "forget", "story", "--yes")
+    assert said.out.endswith("; 2 windows stay, they are published for good\n")
+
+
 def test_forget_takes_all_names_or_none(
     gliad: FakeGliad, world: World, story: Kept, capfd: Any
 ) -> None:
@@ -156,6 +164,7 @@ def test_forget_takes_all_names_or_none(
     assert [row["name"] for row in found] == [f"@{n:08x}" for n in range(4)]
     assert found[0] == {
         "name": "@00000000", "num_windows": 7, "freed_bytes": 5 * 2**20, "num_shared": 3,
+        "num_published": 0,
     }  # fmt: skip
     assert list(world.conversations.kept) == ["story"]
     assert say(capfd, "forget").hint == "hint: gliad conversations lists their names"
