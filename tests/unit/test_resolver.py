@@ -309,7 +309,7 @@ def test_whatever_peers_do_costs_a_small_share_of_computing(
             net.link("me", name, latency_s=0.01, bytes_per_s=8 * chain_bytes(chain) / compute_s)
 
         async def go_wrong() -> None:
-            await trio.sleep({"before": 0, "asked": 0.02, "fetching": 0.2, "late": 0.4}[when])
+            await trio.sleep({"before": 0, "asked": 0.02, "fetching": 0.15, "late": 0.3}[when])
             for name, shop in zip(names, shops, strict=True):
                 if how == "cut":
                     net.cut("me", name)
