@@ -15,7 +15,7 @@ from daemon.attachments import Attachment, Attachments
 from daemon.paths import Paths
 from glia.client import Client
 from glia.errors import NotFound
-from glia.graph.boundaries import asked, pairs
+from glia.graph.boundaries import pairs
 from glia.graph.chain import prefix_keys
 from glia.graph.ids import WindowId
 from glia.graph.link import check_link, parse_link
@@ -90,10 +90,10 @@ class Peer:
         return Question(self.attached.model_id, self.attached.binding.profile)
 
     async def find(self, tokens: Sequence[int]) -> tuple[FoundChain, ...]:
-        """What the gliad has of these, as it says."""
+        """What the gliad has of these, whatever key is asked for."""
         keys = prefix_keys(self.attached.model_id, self.attached.binding.profile, tokens)
         async with self._asking() as asking:
-            wanted = pairs(keys, asked(len(keys)))
+            wanted = pairs(keys, range(1, len(keys) + 1))
             return await asking.find(self.question(), wanted, want_records=False)
 
     async def records(self, tip: bytes, num_windows: int) -> list[WindowRecord]:
