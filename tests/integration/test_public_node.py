@@ -246,7 +246,7 @@ def test_of_a_public_system_message_full_windows_alone_are_shown(node: Gliad) ->
 
     as_peer(node, body)
     node("stop")
-    _assert_nothing_of(node, log[num_windows * SIZE :])
+    _assert_nothing_of(node, log[exported["messages"][1]["start"] :])
 
 
 def _assert_nothing_of(node: Gliad, tokens: Sequence[int]) -> None:
