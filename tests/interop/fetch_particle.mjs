@@ -118,7 +118,8 @@ const node = await createLibp2p({
   streamMuxers: [yamux()],
   services: {
     identify: identify(),
-    ping: ping(),
+    // The DHT pings too, before it takes a peer; the usual limit of one stream would fail it.
+    ping: ping({ maxOutboundStreams: 8 }),
     // The usual mapper leaves out peers on loopback.
     dht: kadDHT({ protocol: KAD, clientMode: true, peerInfoMapper: passthroughMapper })
   }
