@@ -56,6 +56,14 @@ async def erase_in_engines(links: Sequence[EngineLink], tell: Tell) -> None:
             _log.info("an engine ended while it forgot")
 
 
+async def until_given_up_ended(links: Sequence[EngineLink], tell: Tell) -> None:
+    """Return when runs that were given up have ended: then all that they seal is there.
+
+    Raises: QuotaExceeded where an engine does not listen.
+    """
+    await erase_in_engines([link for link in links if link.has_given_up], tell)
+
+
 async def wipe(memory: Memory) -> None:
     """Zero what is free in the arena and was ever used.
 

@@ -1,5 +1,6 @@
 """Conversations are forgotten, one job after the other, in a task of its own.
 
+    wait      until engines have ended what was given up: what that seals is to be found
     look      which windows go with them; others work on meanwhile (daemon/doomed.py)
     decide    at once: what was reached meanwhile stays, the rest is hidden
     mark      durably: whatever happens now, the next start goes on
@@ -25,7 +26,7 @@ import trio
 from daemon.conversations import Conversations
 from daemon.doomed import Doomed
 from daemon.engines import Engines
-from daemon.erasing import erase, erase_in_engines
+from daemon.erasing import erase, erase_in_engines, until_given_up_ended
 from daemon.looking import Looking
 from daemon.memory import Memory
 from daemon.telling import Tell
@@ -206,6 +207,7 @@ class Forgetting:
         with ExitStack() as stack:
             for name in names:
                 stack.enter_context(self._conversations.hold(name))
+            await until_given_up_ended(self._engines.links(), tell)
             doomed = await self._looking.with_conversations(names, tell)
             self._check_leases(names, doomed)
             with ExitStack() as hidden:
@@ -250,6 +252,7 @@ class Forgetting:
             raise
 
     async def _sweep(self, unreferenced: bool, tell: Tell) -> Outcome:
+        await until_given_up_ended(self._engines.links(), tell)
         doomed = await self._looking.without_conversations(unreferenced, tell)
         window_ids = list(doomed.key_of)
         freed_bytes = 0

@@ -132,6 +132,11 @@ class EngineLink:
             self._next_id += 1
             await self._evicted(ForgetL0(self._next_id))
 
+    @property
+    def has_given_up(self) -> bool:
+        """Whether it may still be at something that was given up, and seal for it."""
+        return bool(self._abandoned)
+
     def on_message(self, message: FromEngine) -> None:
         """Take in what the engine said. Raises: RemoteProtocolError."""
         if isinstance(message, Ready):

@@ -213,6 +213,7 @@ class DeafEngine:
         self._memory = memory
         self.known: list[list[WindowId]] = []
         self.num_asked = 0
+        self.has_given_up = False
 
     def links(self) -> list[DeafEngine]:
         return [self]
@@ -233,6 +234,42 @@ def test_an_engine_that_did_not_listen_is_told_again(tmp_path: Path) -> None:
             await rig.forgetting.forget("gone", silent)
         await until(lambda: not rig.conversations.marked())  # by itself
         assert engine.known == [[]]
+
+    run_with(tmp_path, body)
+
+
+class LateEngine:
+    """Seals a chain for a run that was given up, and has ended it when it is asked to forget."""
+
+    def __init__(self, memory: Memory, chain: Chain) -> None:
+        self._memory = memory
+        self._chain = chain
+        self.has_given_up = True
+
+    def links(self) -> list[LateEngine]:
+        return [self]
+
+    async def forget_l0(self) -> None:
+        if self.has_given_up:
+            await seal(self._memory, self._chain)
+            await self._memory.flush(self._chain.window_ids)
+        self.has_given_up = False
+
+
+@pytest.mark.parametrize("how", ["named", "unreferenced"])
+def test_what_an_engine_still_seals_for_a_run_that_was_given_up_goes_too(
+    tmp_path: Path, how: str
+) -> None:
+    async def body(rig: Rig) -> None:
+        chain = make_chain(3)
+        rig.forgetting._engines = LateEngine(rig.memory, chain)  # type: ignore[assignment]
+        if how == "named":
+            await talk(rig.conversations, [*chain.tokens, 1], [2], turn_of("gone"))
+            outcome = await rig.forgetting.forget("gone", silent)
+        else:
+            outcome = await rig.forgetting.collect(silent, unreferenced=True)
+        assert outcome.num_windows == 3
+        assert rig.stored(chain) == 0
 
     run_with(tmp_path, body)
 

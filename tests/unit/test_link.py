@@ -118,6 +118,7 @@ def test_what_a_run_that_was_given_up_still_uses_is_forgotten_once_it_has_ended(
         run_id = link.start_run(call, lambda _: None)
         with trio.move_on_after(0):
             await link.finish_run(run_id)
+        assert link.has_given_up
         forgotten = trio.Event()
 
         async def forget() -> None:
@@ -137,5 +138,6 @@ def test_what_a_run_that_was_given_up_still_uses_is_forgotten_once_it_has_ended(
         assert not forgotten.is_set()
         await peer.take_forget()
         await forgotten.wait()
+        assert not link.has_given_up
 
     trio.run(with_peer, body)
