@@ -14,17 +14,23 @@ from contextlib import contextmanager
 
 import trio
 
-from glia.errors import PeerLost
+from glia.errors import PeerLost, RemoteProtocolError
 from p2p.bulk.messages import BINDING_BYTES
 from p2p.bulk.tls import Tunnel
 from p2p.host import PeerId
 
 _BUFFER_BYTES = 256 * 1024
+_FED_BYTES = 32 * 1024  # at once: OpenSSL works off 1,200 changes of keys in so many, 60 ms
+_MAX_MUTE_BYTES = 64 * 1024  # of the wire that bring nothing; the largest record has 16,640
+_MUTE_RATIO = 8  # or so much to each byte that they bring
 _RESET_S = 1.0
 
 
 class BulkStream:
     """One side. After a cancelled read or write only `reset` is of use.
+
+    Beside what a Stream raises, reading raises RemoteProtocolError where the peer sends what
+    costs work and says nothing: changes of keys without end, which TLS allows.
 
     Args:
         sock: connected, not blocking; the stream owns it from now on.
@@ -41,9 +47,10 @@ class BulkStream:
         self._sock, self._tunnel, self._peer, self._ended = sock, tunnel, peer, ended
         self._wire = memoryview(bytearray(_BUFFER_BYTES))
         self._plain = memoryview(bytearray(_BUFFER_BYTES))
+        self._unfed = self._wire[:0]
         self._early = bytearray()  # decrypted before it was asked for
         self._is_ended = self._is_torn = self._is_finished = False
-        self._num_unyielded = 0
+        self._num_unyielded = self._num_mute = 0
         self._sending = trio.Lock()  # records leave in the order they were encrypted in
 
     @property
@@ -112,9 +119,27 @@ class BulkStream:
             return data
         if self._is_ended:
             return b""
-        num = self._tunnel.decrypt(self._plain[:max_bytes])
+        into = self._plain[:max_bytes]
+        at = num = self._take(into)
+        while self._unfed and num and not self._is_ended and at < len(into):
+            self._feed()
+            num = self._take(into[at:])
+            at += num
+        return bytes(into[:at]) if at or self._is_ended else None
+
+    def _take(self, into: memoryview) -> int:
+        num = self._tunnel.decrypt(into)
         self._is_ended = num is None
-        return None if num == 0 else bytes(self._plain[: num or 0])
+        self._num_mute = max(0, self._num_mute - _MUTE_RATIO * (num or 0))
+        return num or 0
+
+    def _feed(self) -> None:
+        """Some of what came, to OpenSSL. Raises: RemoteProtocolError."""
+        part, self._unfed = self._unfed[:_FED_BYTES], self._unfed[_FED_BYTES:]
+        self._num_mute += len(part)
+        if self._num_mute > _MAX_MUTE_BYTES + _FED_BYTES:
+            raise RemoteProtocolError("the peer sends much and says nothing")
+        self._tunnel.feed(part)
 
     def _say_last(self) -> bytes:
         """OpenSSL closes only when it has decrypted all that was fed."""
@@ -126,16 +151,19 @@ class BulkStream:
         return self._tunnel.finish()
 
     async def _fill(self) -> None:
-        while True:
+        while not self._unfed:
             try:
                 num = self._sock.recv_into(self._wire)
-                break
             except BlockingIOError:
                 await trio.lowlevel.wait_readable(self._sock)
-        if num:
-            self._tunnel.feed(self._wire[:num])
-        else:
-            self._tunnel.feed_end()
+                continue
+            if not num:
+                self._tunnel.feed_end()
+                return
+            self._unfed = self._wire[:num]
+        self._feed()
+        self._num_unyielded = 0
+        await trio.lowlevel.checkpoint()
 
     async def _write(self, data: bytes) -> None:
         view = memoryview(data)

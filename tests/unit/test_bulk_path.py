@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 from functools import partial
+from typing import cast
 
 import pytest
 import trio
 
-from glia.errors import PeerLost, PeerRefused, PeerUnreachable
+from glia.errors import PeerLost, PeerRefused, PeerUnreachable, RemoteProtocolError
 from p2p.bulk.client import BulkDialer
 from p2p.bulk.messages import BULK, Agreement, BulkTicket
 from p2p.bulk.server import BulkLimits
@@ -98,6 +100,51 @@ def test_a_wire_that_is_cut_is_no_end() -> None:
             await stream.receive_some(1)
 
     run(main)
+
+
+class Rekeyed:
+    """A tunnel on which nothing but changes of keys comes: work, and never a byte."""
+
+    num_fed = 0
+
+    def feed(self, data: memoryview) -> None:
+        self.num_fed += len(data)
+
+    def decrypt(self, into: memoryview) -> int | None:
+        return 0
+
+
+def test_much_that_says_nothing_ends_a_stream_and_holds_up_nobody() -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            for each in (ours, theirs):
+                each.setblocking(False)
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_000_000)
+            assert theirs.send(bytes(180_000)) == 180_000
+            tunnel = Rekeyed()
+            stream = BulkStream(ours, cast("Tunnel", tunnel), PeerId("flooder"))
+            num_turns, most_fed = 0, 0
+
+            async def others() -> None:
+                nonlocal num_turns, most_fed
+                before = 0
+                while True:
+                    await trio.lowlevel.checkpoint()
+                    num_turns += 1
+                    before, most_fed = tunnel.num_fed, max(most_fed, tunnel.num_fed - before)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(others)
+                with trio.fail_after(5), pytest.raises(RemoteProtocolError, match="says nothing"):
+                    await stream.receive_some(10)
+                nursery.cancel_scope.cancel()
+            assert tunnel.num_fed < 100_000
+            assert most_fed <= 65_536  # between two turns of others
+            assert num_turns >= 1
+            await stream.reset()
+
+    trio.run(main)
 
 
 # -- falling back -----------------------------------------------------------------------------
