@@ -18,7 +18,7 @@ from glia.graph.ids import BlockId
 from glia.store.catalog import Catalog
 from glia.store.draft import Draft
 from glia.store.files import cut
-from glia.store.group import Group
+from glia.store.group import Group, groups_at
 from glia.store.index import Index
 from glia.store.keys import STATE, block_key, quarantine_key, usage_key, window_key
 from glia.store.naming import name_window
@@ -75,7 +75,9 @@ def _adopt(catalog: Catalog, number: int, start: int, size: int) -> int:
         if fd is None:
             return end
         for offset, group in read_groups(fd, number, start, size):
-            if (end and offset != end) or not_as_named(fd, group, number, offset):
+            if offset != (end or groups_at(group.version)):
+                break
+            if not_as_named(fd, group, number, offset):
                 break
             draft = catalog.draft()
             name_group(draft, group, number, offset, (), catalog.uses.next())

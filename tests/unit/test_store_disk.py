@@ -479,6 +479,30 @@ def test_a_torn_tail_that_was_cut_off_is_not_counted(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.spec(30)
+def test_behind_a_torn_first_group_nothing_is_adopted_and_nothing_of_it_stays(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "store"
+    windows = sealed(make_chain(3))
+    store = DiskStore(path, 64 * MIB)
+    shutil.copytree(path / "index", tmp_path / "index")
+    store.put(windows)
+    killed(store)
+    shutil.rmtree(path / "index")
+    shutil.copytree(tmp_path / "index", path / "index")
+    (file,) = segment_files(path)
+    data = bytearray(file.read_bytes())
+    data[4096:4160] = bytes(64)  # the head of the first group did not arrive
+    file.write_bytes(data)
+    store = DiskStore(path, 64 * MIB)
+    assert [store.get(window.record.window_id) for window in windows] == [None] * 3
+    assert hits(path, sentinels(windows)) == []
+    store.put(windows)
+    assert_holds(store, windows)
+    store.close()
+
+
 def _mixed(one: SealedWindow, other: SealedWindow) -> SealedWindow:
     """Of another class, with the first block of one and the second of the other."""
     record = replace(
