@@ -71,39 +71,50 @@ class Adopter:
         size = binding.profile.window_particle_bytes
         offset = (await make_room_behind(self._table, self._writer, size, 1))[0]
         try:
-            is_known = await trio.to_thread.run_sync(
-                self._fill, binding, before, record, particles, offset
-            )
+            whole = await self._whole(binding, before, record, particles)
             seen = await self._check_base(record.prev, before, seen)
             if record.window_id in self._records.hidden:
                 raise NotFound(f"window {short(record.window_id)} is being forgotten")
         except BaseException:
             give_back(self._arena, self._table, [offset])
             raise
-        sizes = binding.profile.particle_sizes
-        is_new = self._table.enter(offset, record, key, sizes, dirty=not is_known)
-        if is_new and not is_known:
+        at = offset
+        for particle in whole:  # here: a thread would wait for the interpreter longer than it works
+            self._arena.view[at : at + len(particle)] = particle
+            at += len(particle)
+        if self._table.enter(offset, record, key, binding.profile.particle_sizes, dirty=True):
             self._writer.add(record.window_id)
         self._arrivals.add(record.window_id)
         return seen
 
-    def _fill(
+    async def _whole(
         self,
         binding: Binding,
         before: WindowRecord | None,
         record: WindowRecord,
         particles: Sequence[bytes | None],
-        offset: int,
-    ) -> bool:
-        """Copy the window's particles. Returns whether the window was known."""
+    ) -> Sequence[bytes]:
+        """All of the window's particles."""
+        sent = [particle for particle in particles if particle is not None]
+        if len(sent) == len(particles):
+            return sent
+        return await trio.to_thread.run_sync(self._read, binding, before, record, particles)
+
+    def _read(
+        self,
+        binding: Binding,
+        before: WindowRecord | None,
+        record: WindowRecord,
+        particles: Sequence[bytes | None],
+    ) -> Sequence[bytes]:
+        found: list[bytes] = []
         expected = expected_blocks(record, before, binding.profile)
         for each, particle in zip(expected, particles, strict=True):
             if particle is None:
                 particle = self._store.read_block(each.block_id)
                 take_block(particle, each, binding.profile)
-            self._arena.view[offset : offset + len(particle)] = particle
-            offset += len(particle)
-        return self._records.get_now(record.window_id) is not None
+            found.append(particle)
+        return found
 
     async def _check_base(self, prev: WindowId, before: WindowRecord | None, seen: int) -> int:
         """Raises: NotFound where what a window continues was forgotten meanwhile."""

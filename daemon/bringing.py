@@ -86,14 +86,13 @@ class Bringing:
     async def _fetch(self) -> str:
         """Why not all of the answer came."""
         answer = self._answer
-        blocks = [block_id for record in answer.records for block_id in record.blocks]
         session = Session(
             answer.records,
             answer.base,
             self._wanted.binding.profile,
             answer.providers,
             now_s=trio.current_time(),
-            held=await self._memory.stored(blocks),
+            held=await self._memory.stored(answer.records),
         )
         try:
             await Fetch(session, self._open, self, self._done, self._nursery).run()

@@ -60,10 +60,18 @@ class Memory:
             (binding.numerics_class,),
         )
 
-    async def stored(self, blocks: Sequence[BlockId]) -> set[BlockId]:
-        """Those of these blocks that L2 has."""
+    async def stored(self, records: Sequence[WindowRecord]) -> set[BlockId]:
+        """Blocks of windows that are not here, which L2 has all the same.
+
+        That is rare, and looking takes time: a window without its first and last block is
+        taken to have none.
+        """
+        return await trio.to_thread.run_sync(self._stored, records)
+
+    def _stored(self, records: Sequence[WindowRecord]) -> set[BlockId]:
         has = self.store.has_block
-        return await trio.to_thread.run_sync(lambda: {name for name in blocks if has(name)})
+        likely = [r for r in records if has(r.blocks[0]) or has(r.blocks[-1])]
+        return {name for record in likely for name in record.blocks if has(name)}
 
     async def known(self, window_ids: Sequence[WindowId]) -> list[WindowId]:
         """Those of these windows that are whole in L1 or L2."""

@@ -26,6 +26,7 @@ from glia.graph.profile import Profile
 from glia.kv.compute import ComputeModel
 
 GROUP_WINDOWS = 32  # leased at once
+_FROM_DISK = 2  # a window's tier, as glia/engine/memory.py has it
 COPY_WINDOWS = 128  # copied at once, where they stand in L1 already: fewer, larger steps
 
 
@@ -149,7 +150,7 @@ class _Held:
     @property
     def is_cold(self) -> bool:
         """Whether some of them were not in L1."""
-        return any(tier > 1 for tier in self.tiers)
+        return _FROM_DISK in self.tiers
 
     def add(self, group: Sequence[Wanted], leased: Leased) -> None:
         self.windows += group[: len(leased.tiers)]

@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as gliad's engines; torch
 import torch
 from tokenizers import Tokenizer
 
-from simulations.bench import conversations, end_to_end, lease, peer, store
+from simulations.bench import conversations, end_to_end, lease, peer, resume, store
 from simulations.bench.node import Node
 from simulations.bench.report import GOALS, Row, as_json, as_text
 from simulations.bench.stock import Stock
@@ -62,6 +62,14 @@ def measure(wanted: set[str], *, quick: bool) -> tuple[list[Row], dict[str, dict
         _say("fetching from a peer")
         parts["fetching from a peer"] = figures = peer.run(quick)
         rows.append(Row("R8", figures["ratio"], figures["ours"], figures["other"]))
+    for name, what, measured in (
+        ("R3", "a prompt that a peer has", resume.resumed),
+        ("R10", "bad peers", resume.badly),
+    ):
+        if name in wanted:
+            _say(what)
+            row, parts[what] = measured(_text_tokens(), 3 if quick else 5)
+            rows.append(row)
     if "R9" in wanted:
         _say("lease")
         parts["lease"] = figures = lease.run(quick)

@@ -28,6 +28,7 @@ GOALS = {
         Goal("R1", "first token, 4,097 tokens: cold / all windows in L1", "at least", 40, 80),
         Goal("R2", "same: cold / in L2 only, page cache dropped", "at least", 25, 50),
         Goal("R2c", "same, the cap of L2 reached and eviction running", "at least", 25, 50),
+        Goal("R3", "same: cold / all windows with a peer on loopback", "at least", 15, 25),
         Goal("R4", "warm (L1) first token / (forward + memcpy)", "at most", 2.0, 1.3),
         Goal("R5", "decode tok/s / the better stock cache (worst context)", "at least", 1.0, 1.5),
         Goal("R6", "cold prefill, stored / stock prefill (worst length)", "at least", 0.85, 1.0),
@@ -37,6 +38,9 @@ GOALS = {
         Goal("R7c", "same, the cap reached and eviction running", "at least", 0.5, 0.8),
         Goal("R8", "64 KiB blocks of a peer, verified, stored / raw TCP", "at least", 0.4, 0.7),
         Goal("R9", "lease of 512 blocks and reading / memcpy", "at least", 0.5, 0.9),
+        Goal(
+            "R10", "first token, peers lying, stalled, gone / alone (worst)", "at most", 1.1, 1.05
+        ),
         Goal("C1", "4,000-token conversation after a restart: first token", "at least", 15, 25),
         Goal("C2", "4 answers at once / one after another: tokens/s", "at least", 1.0, 2.0),
         Goal("R11", "8 conversations, one 2,048-token prompt: tokens", "at most", 2688, 2688),

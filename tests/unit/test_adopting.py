@@ -136,9 +136,8 @@ def test_blocks_that_are_here_are_taken_from_l2(tmp_path: Path) -> None:
         other = replace(chain.records[2], numerics_class="native:other")  # the same blocks
         async with memory_of(tmp_path) as (memory, store):
             store.put(sealed(chain))
-            assert await memory.stored(
-                [*other.blocks, *make_chain(1, seed=9).records[0].blocks]
-            ) == (set(other.blocks))
+            foreign = make_chain(1, seed=9).records[0]
+            assert await memory.stored([other, foreign]) == set(other.blocks)
             await sink(memory, chain, 2).take(other, (chain.particles[2][0], None))
             assert memory.table.record(other.window_id) == other
             ranges = memory.table.ranges(other.window_id)
