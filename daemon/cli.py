@@ -22,6 +22,7 @@ from daemon.verbs import (
     node,
     peers,
     ps,
+    publish,
     recall,
     run,
     store,
@@ -31,7 +32,8 @@ from daemon.verbs.arguments import absolute, nameable
 from glia.errors import BadRequest, GliaError
 
 _GROUPS = (
-    node, config, doctor, unit, models, run, chat, conversations, forget, recall, ps, peers, store,
+    node, config, doctor, unit, models, run, chat, conversations, forget, publish, recall, ps,
+    peers, store,
 )  # fmt: skip
 
 Verb = Callable[[argparse.Namespace], int]

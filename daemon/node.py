@@ -199,6 +199,7 @@ async def run_node(config: Config, program: tuple[str, ...], prepared: Prepared)
                 runs=runs,
                 door=door,
                 peering=peering,
+                shown=shown,
                 counters=counters,
                 stopping=trio.Event(),
             )

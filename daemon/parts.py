@@ -20,6 +20,7 @@ from daemon.memory import Memory
 from daemon.models_registry import ModelsRegistry
 from daemon.paths import Paths
 from daemon.peering import Peering
+from daemon.publishing import Publishing
 from daemon.runs import Runs
 from daemon.staging import StagingAreas
 
@@ -30,7 +31,7 @@ class Parts:
 
     Attributes:
         door: None where there is none.
-        peering: None where this node is offline.
+        peering, shown: None where this node is offline.
         counters: what `status` shows beside the tiers.
         stopping: set when the node shall end.
     """
@@ -49,6 +50,7 @@ class Parts:
     runs: Runs
     door: Door | None
     peering: Peering | None
+    shown: Publishing | None
     counters: Counter[str]
     stopping: trio.Event
     checking: trio.Lock = field(default_factory=trio.Lock)

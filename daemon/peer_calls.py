@@ -8,6 +8,7 @@ from contextlib import suppress
 from daemon.network_config import PEER_HINT, is_peer_address, peer_of
 from daemon.parts import Parts
 from daemon.peering import Peering
+from daemon.publishing import Publishing
 from daemon.reaching import reach
 from glia.errors import BadRequest, NetworkError, NotFound, PeerUnreachable, QuotaExceeded
 from glia.local.messages import (
@@ -19,13 +20,15 @@ from glia.local.messages import (
     IdentityReply,
     Peers,
     PeersReply,
+    Publish,
+    PublishReply,
     Reply,
 )
 from glia.local.values import NetworkValue, PeerValue
 from p2p.host import Address, Connection, PeerId
 from p2p.ledger import PeerEntry
 
-PeerCall = Identity | Peers | AddPeer | ForgetPeer | BanPeer
+PeerCall = Identity | Peers | AddPeer | ForgetPeer | BanPeer | Publish
 
 _PART_PEERS = 500
 _SHORTEST = 4  # characters of the end of an id, to name it by
@@ -34,13 +37,15 @@ _PEER_ID = re.compile(r"\w{46,64}")
 
 async def answer(parts: Parts, call: PeerCall) -> Reply:
     """The reply to a call. Raises: GliaError."""
-    peering = parts.peering
-    if peering is None:
+    peering, shown = parts.peering, parts.shown
+    if peering is None or shown is None:
         raise NetworkError(
             "this node is offline: it has no network",
             hint="gliad stop, then gliad start --listen /ip4/0.0.0.0/tcp/0",
         )
     match call:
+        case Publish():
+            return await _publish(shown, call)
         case Identity():
             host = peering.host
             return IdentityReply(
@@ -61,6 +66,14 @@ async def answer(parts: Parts, call: PeerCall) -> Reply:
             peering.host.ban(peer, call.banned)
             peering.ledger.ban(peer, call.banned, _seen_s(peering, peer))
             return _one(call, peering, peer)
+
+
+async def _publish(shown: Publishing, call: Publish) -> PublishReply:
+    """Raises: UnknownConversation, ConversationBusy, BadRequest, StoreBroken, StoreFull."""
+    now = await shown.publish(call.name, call.num_tokens, dry=call.dry)
+    return PublishReply(
+        call.id, now.num_tokens, now.block_size, now.num_windows, now.num_new, shown.hold_s
+    )
 
 
 def network_value(peering: Peering | None) -> NetworkValue | None:

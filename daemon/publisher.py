@@ -11,12 +11,15 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import trio
 
 from daemon.conversations import Conversations
 from daemon.memory import Memory
 from glia.errors import (
+    BadRequest,
     ConversationBusy,
     GliaError,
     MalformedParticle,
@@ -35,6 +38,23 @@ from glia.store.published import Published
 
 _FAILED_AGAIN_S = 60.0
 _log = logging.getLogger("gliad.publisher")
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """What of some leading tokens of a conversation peers can see, or could.
+
+    Attributes:
+        num_tokens: so many they are.
+        block_size: tokens of a window, 0 where no window of theirs is here.
+        num_windows: whole windows of theirs that are here, and visible.
+        num_new: of these were, or would be, not visible before.
+    """
+
+    num_tokens: int
+    block_size: int
+    num_windows: int
+    num_new: int
 
 
 class Publisher:
@@ -72,6 +92,28 @@ class Publisher:
         """A conversation was made, has grown or is gone."""
         self._wanted.set()
 
+    async def publish(self, name: str, num_tokens: int | None, *, dry: bool) -> Visible:
+        """Publish the first tokens of a conversation, whatever their labels say; None: all.
+
+        That is a decision about what is there now: labels stay, so nothing of what follows is
+        public.
+
+        Args: dry: only say what would be.
+        Raises: UnknownConversation, ConversationBusy, BadRequest (more tokens than there are),
+            StoreBroken, StoreFull.
+        """
+        replay = await self._conversations.read(name)
+        num_all = replay.head.num_tokens
+        if num_tokens is not None and num_tokens > num_all:
+            raise BadRequest(f"{name} has {num_all:,} tokens", hint="leave out --up-to for all")
+        num = num_all if num_tokens is None else num_tokens
+        async with self._still:
+            put = partial(self._put, replay, num, dry=dry)
+            visible, num_links = await trio.to_thread.run_sync(put)
+        if not dry:
+            self._published_more(visible, num_links)
+        return visible
+
     async def run(self) -> None:
         """Publish what is to be, for ever."""
         while True:
@@ -105,32 +147,39 @@ class Publisher:
         async with self._still:
             if name not in self._conversations:
                 return
-            new, links = await trio.to_thread.run_sync(self._put, replay)
-        if new:
-            self._counters["windows_published"] += new
-            self._counters["links_signed"] += links
+            put = partial(self._put, replay, replay.head.num_public)
+            self._published_more(*await trio.to_thread.run_sync(put))
+
+    def _published_more(self, visible: Visible, num_links: int) -> None:
+        if visible.num_new:
+            self._counters["windows_published"] += visible.num_new
+            self._counters["links_signed"] += num_links
             self.on_publish()
 
     # -- in a worker thread -------------------------------------------------------------------
 
-    def _put(self, replay: Replay) -> tuple[int, int]:
-        """Returns: windows published, links signed. Raises: StoreBroken, StoreFull."""
-        windows = self._windows(replay)
+    def _put(self, replay: Replay, num_tokens: int, *, dry: bool = False) -> tuple[Visible, int]:
+        """Publish whole windows of leading tokens. Returns: what is visible, links signed.
+
+        Raises: StoreBroken, StoreFull.
+        """
+        windows = self._windows(replay, num_tokens)
         num_known = self._num_published(windows)
-        if num_known == len(windows):
-            return 0, 0
+        block_size = len(windows[0].tokens) if windows else 0
+        visible = Visible(num_tokens, block_size, len(windows), len(windows) - num_known)
+        if dry or not visible.num_new:
+            return visible, 0
         num_before = self._num_foreign(windows[:num_known])
         links = self._signed(windows, num_before)
         hold_until_s = int(self._now_s() + self._hold_s)
         self._published.put(windows[num_known:], links, hold_until_s)
-        return len(windows) - num_known, len(links)
+        return visible, len(links)
 
-    def _windows(self, replay: Replay) -> Sequence[WindowRecord]:
-        """The longest chain of public windows that is still here."""
-        head = replay.head
-        public = unpack_tokens(bytes(replay.tokens[: TOKEN_BYTES * head.num_public]))
+    def _windows(self, replay: Replay, num_tokens: int) -> Sequence[WindowRecord]:
+        """The longest chain of windows of leading tokens that is still here."""
+        public = unpack_tokens(bytes(replay.tokens[: TOKEN_BYTES * num_tokens]))
         best: Sequence[WindowRecord] = ()
-        for tip in reversed(head.tips):
+        for tip in reversed(replay.head.tips):
             try:
                 chain = walk(tip, self._memory.records.get_now)
             except (NotFound, MalformedParticle):

@@ -13,7 +13,7 @@ from daemon.egress import Egress
 from daemon.hearing import Hearing
 from daemon.memory import Memory
 from daemon.peering import Peering
-from daemon.publisher import Publisher
+from daemon.publisher import Publisher, Visible
 
 
 class Publishing:
@@ -21,6 +21,8 @@ class Publishing:
 
     Args:
         still: as Publisher has it.
+
+    Attributes:
         hold_s: how long what was published is not announced.
     """
 
@@ -50,6 +52,7 @@ class Publishing:
             hold_s,
             peering.counters,
         )
+        self.hold_s = hold_s
         self._publisher.on_publish = self._announcer.wake
         peering.on_up += [self._hearing.join_again, self._announcer.wake]
 
@@ -60,6 +63,10 @@ class Publishing:
     def models_changed(self) -> None:
         """As Attachments.on_change tells it."""
         self._announcer.wake()
+
+    async def publish(self, name: str, num_tokens: int | None, *, dry: bool) -> Visible:
+        """As Publisher.publish."""
+        return await self._publisher.publish(name, num_tokens, dry=dry)
 
     async def run(self) -> None:
         """For ever."""

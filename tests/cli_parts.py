@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from daemon.cli import main
 from glia.errors import NotFound
@@ -52,6 +52,7 @@ class World:
         self.conversations = FakeConversations(MODEL_ID)
         self.runs: list[values.RunValue] = []
         self.num_matched = 0
+        self.publish = m.PublishReply(0, 0, 0, 0, 0, 60.0)
         self.reasons: list[values.ReasonValue] = []
         self.engines = [values.EngineValue("tiny", "float32", "failed", error="it broke")]
         self.settings: dict[str, str] = {}
@@ -98,6 +99,8 @@ class World:
                     call.id, "0.1.0", 7, "s", "d", 61.5, {"l0": tier, "l1": tier, "l2": tier},
                     self.engines, {"n": 1}, None, self.settings,
                 )  # fmt: skip
+            case m.Publish():
+                yield structs.replace(self.publish, id=call.id)
             case m.Gc():
                 yield m.Progress(call.id, "forgetting", 1, 2)
                 yield m.GcReply(call.id, 2, 30 if call.unreferenced else 3, 5 * 2**20)

@@ -80,7 +80,10 @@ class Rig:
         num = len(chain.tokens)
         said = [
             SAID("user", None, start, end, label)
-            for start, end, label in ((keep, num_public, "public"), (num_public, num, "private"))
+            for start, end, label in (
+                (keep, num_public, "public"),
+                (max(keep, num_public), num, "private"),
+            )
             if start < end
         ]
         turn = turn_of(name, keep, *said)

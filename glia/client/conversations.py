@@ -63,6 +63,17 @@ class ConversationCalls(Caller):
         """
         return self._call(m.Forget(self._id(), name), m.ForgetReply, on_progress)
 
+    def publish(
+        self, name: str, num_tokens: int | None = None, *, dry: bool = False
+    ) -> m.PublishReply:
+        """Show peers the first tokens of a conversation (None: all), whatever their labels say.
+
+        Args: dry: only say what would be.
+        Raises: UnknownConversation, ConversationBusy, BadRequest (more tokens than there are),
+            NetworkError (the node is offline), StoreFull, StoreBroken.
+        """
+        return self._call(m.Publish(self._id(), name, num_tokens, dry), m.PublishReply)
+
     def gc(self, *, unreferenced: bool = False, on_progress: OnProgress | None = None) -> m.GcReply:
         """Forget what has expired, drop what cannot be used, compact."""
         return self._call(m.Gc(self._id(), unreferenced), m.GcReply, on_progress)

@@ -43,7 +43,7 @@ def test_an_argument_too_many_names_its_verb(words: str, verb: str, capfd: Any) 
 
 @pytest.mark.parametrize("verb", [["status"], ["models"], ["check"], ["evict", "--tier", "l0"],
      ["chat", "tiny"], ["conversations"], ["fork", "a", "b"], ["export", "a"], ["forget", "a"],
-     ["ps"], ["recall", "a"]],
+     ["ps"], ["recall", "a"], ["publish", "a"]],
 )  # fmt: skip
 def test_an_error_of_gliad_keeps_its_class_and_hint(
     verb: list[str], gliad: FakeGliad, world: World, capfd: Any

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from glia.errors import StoreFull
+from daemon.publisher import Visible
+from glia.errors import BadRequest, StoreFull, UnknownConversation
 from glia.graph.link import sign_link
 from glia.graph.spans import claims
 from glia.graph.window import WindowRecord
@@ -228,5 +229,46 @@ def test_nothing_is_published_while_windows_are_being_forgotten(rig: Rig) -> Non
         await settled()
         assert rig.visible(chain) == 0
         assert rig.counters == {}
+
+    run_rig(rig, body)
+
+
+def test_what_is_private_is_published_only_when_it_is_told_to_be(rig: Rig) -> None:
+    chain = make_chain(5)
+    longer = make_chain(3, base=chain, seed=2)
+
+    async def body() -> None:
+        await rig.say("story", chain, 0)
+        await settled()
+        dry = await rig.publisher.publish("story", None, dry=True)
+        assert dry == Visible(5 * SIZE + 1, SIZE, 5, 5)
+        assert rig.visible(chain) == rig.num_told == 0
+        some = await rig.publisher.publish("story", 3 * SIZE - 1, dry=False)
+        assert some == Visible(3 * SIZE - 1, SIZE, 2, 2)
+        assert rig.visible(chain) == 2
+        assert rig.spans(chain) == [(0, 2)]
+        again = await rig.publisher.publish("story", 3 * SIZE, dry=False)
+        assert (again.num_windows, again.num_new) == (3, 1)
+        assert rig.num_told == 2
+        await rig.say("story", longer, 0, keep=5 * SIZE)  # what follows stays private
+        await settled()
+        assert rig.visible(longer) == 3
+        with pytest.raises(BadRequest, match="has 129 tokens"):
+            await rig.publisher.publish("story", 130, dry=True)
+        with pytest.raises(UnknownConversation):
+            await rig.publisher.publish("nobody", None, dry=True)
+
+    run_rig(rig, body)
+
+
+def test_what_is_not_here_is_not_published(rig: Rig) -> None:
+    chain = make_chain(3)
+
+    async def body() -> None:
+        await rig.say("story", chain, 0)
+        rig.store.forget(chain.window_ids)
+        gone = await rig.publisher.publish("story", None, dry=False)
+        assert gone == Visible(3 * SIZE + 1, 0, 0, 0)
+        assert rig.num_told == 0
 
     run_rig(rig, body)

@@ -26,6 +26,8 @@ from glia.local.messages.conversations import (
     Fork,
     Gc,
     GcReply,
+    Publish,
+    PublishReply,
     ReadConversation,
 )
 from glia.local.messages.engine import CancelRun, EngineStats, EvictL0, ForgetL0, Ready, Run
@@ -95,6 +97,7 @@ ClientMessage = (
     | ReadConversation
     | Fork
     | Forget
+    | Publish
     | Gc
     | Runs
     | Explain
@@ -137,6 +140,7 @@ DaemonMessage = (
     | ConversationsReply
     | ConversationReply
     | ForgetReply
+    | PublishReply
     | GcReply
     | RunsReply
     | ExplainReply
@@ -163,7 +167,7 @@ __all__ = [
     "ExplainReply", "Failed", "Flush", "Forget", "ForgetL0", "ForgetPeer", "ForgetReply", "Fork",
     "Gc", "GcReply", "Generate", "Generated", "Hello", "Identity", "IdentityReply", "Known",
     "Lease", "Leased", "Match", "Matched", "Models", "ModelsReply", "Peers", "PeersReply",
-    "Progress", "ReadConversation", "Ready", "Release", "Reply", "Run", "Runs", "RunsReply",
-    "Seal", "Sealed", "Shutdown", "Staging", "Status", "StatusReply", "Welcome", "client_decoder",
-    "daemon_decoder", "encoder",
+    "Progress", "Publish", "PublishReply", "ReadConversation", "Ready", "Release", "Reply", "Run",
+    "Runs", "RunsReply", "Seal", "Sealed", "Shutdown", "Staging", "Status", "StatusReply",
+    "Welcome", "client_decoder", "daemon_decoder", "encoder",
 ]  # fmt: skip

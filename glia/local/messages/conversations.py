@@ -63,6 +63,36 @@ class ForgetReply(Reply, frozen=True):
     num_published: int = 0
 
 
+class Publish(Call, frozen=True):
+    """Show peers the first tokens of a conversation, whatever their labels say.
+
+    Failed `network` where the node is offline.
+
+    num_tokens: None: all that there are now.
+    dry: only say what would be.
+    """
+
+    name: Label
+    num_tokens: Count | None = None
+    dry: bool = False
+
+
+class PublishReply(Reply, frozen=True):
+    """What peers can see of these tokens now, or could.
+
+    num_tokens: so many there are.
+    block_size: tokens of a window, 0 where no window of theirs is here.
+    num_windows: whole windows that are here; num_new: of these were not visible before.
+    hold_s: so long none of the new ones is announced; who asks is answered.
+    """
+
+    num_tokens: int
+    block_size: int
+    num_windows: int
+    num_new: int
+    hold_s: float
+
+
 class Gc(Call, frozen=True):
     """Forget what has expired, drop windows whose chain has a hole, compact. Events: Progress.
 

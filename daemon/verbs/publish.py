@@ -1,0 +1,115 @@
+"""publish: a conversation, or its beginning, is shown to peers, whatever its labels say."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from daemon import show
+from daemon.commands import addressed
+from daemon.verbs.text import model_of, tokenizer_of
+from glia.client import Client
+from glia.client.conversations import Conversation
+from glia.errors import BadRequest
+from glia.local.messages import PublishReply
+from glia.model.tokenizer import Tokenizer
+from glia.model.turns import message_text
+
+_TEXT_LETTERS = 60
+
+
+def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
+    """Declare this module's verb."""
+    publish = verbs.add_parser(
+        "publish",
+        parents=[common],
+        help="show peers what a conversation said so far",
+        description="Show peers a conversation as it is now, or its beginning: full windows only. "
+        "Its labels stay, so nothing of what follows is shown. Who asks is answered at once; "
+        "others are told of it after network.announce_hold_s, and until then gliad forget takes "
+        "it back. Then it is for good.",
+    )
+    publish.add_argument("conversation", metavar="CONVERSATION")
+    publish.add_argument("--up-to", type=int, metavar="TOKEN", help="so many tokens; default: all")
+    publish.add_argument("--dry-run", action="store_true", help="only list what would be shown")
+    publish.add_argument("--json", action="store_true")
+    publish.set_defaults(verb=_publish)
+
+
+def _publish(args: argparse.Namespace) -> int:
+    name, up_to = args.conversation, args.up_to
+    if up_to is not None and up_to < 0:
+        raise BadRequest("--up-to is out of range", hint=f"{args.prog} --help")
+    with Client.connect(args.data_dir) as client:
+        found = client.conversation(name)
+        model = model_of(client.models(), found.about.model_id)
+        now = client.publish(name, up_to, dry=args.dry_run)
+    tokenizer = tokenizer_of(model) if model else None
+    if args.json:
+        show.as_json(_as_dict(found, now, tokenizer, dry=args.dry_run))
+        return 0
+    show.table(("ROLE", "LABEL", "TOKENS", "SHOWN", "TEXT"), _rows(found, now, tokenizer))
+    show.note(addressed(_summary(name, now, dry=args.dry_run), args.data_dir))
+    return 0
+
+
+def _summary(name: str, now: PublishReply, *, dry: bool) -> str:
+    num_whole = now.num_tokens // now.block_size if now.block_size else 0
+    said = f"{now.num_windows:,} full windows, {now.num_new:,} of them not shown before"
+    if now.num_windows < num_whole:
+        said += f"; {num_whole - now.num_windows:,} more are not stored here any more"
+    if dry:
+        return f"{said}. Nothing was published: this is a dry run"
+    if not now.num_new:
+        return said
+    return f"{said}. Others are told in {now.hold_s:.0f} s: gliad forget {name} takes it back"
+
+
+def _num_shown(now: PublishReply) -> int:
+    return now.num_windows * now.block_size
+
+
+def _rows(
+    found: Conversation, now: PublishReply, tokenizer: Tokenizer | None
+) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for each in _messages(found, now, tokenizer):
+        text = " ".join((each["content"] or "").split())
+        shown = text if len(text) <= _TEXT_LETTERS else f"{text[: _TEXT_LETTERS - 1]}…"
+        span = f"{each['start']:,} to {each['end']:,}"
+        rows.append(
+            (each["role"] or "text", each["visibility"], span, f"{each['num_shown']:,}", shown)
+        )
+    return rows
+
+
+def _messages(
+    found: Conversation, now: PublishReply, tokenizer: Tokenizer | None
+) -> list[dict[str, Any]]:
+    """Each message, and how many of its tokens peers can see."""
+    return [
+        {
+            "role": said.role,
+            "content": message_text(tokenizer, found.tokens, said) if tokenizer else said.content,
+            "visibility": said.visibility,
+            "start": said.start,
+            "end": said.end,
+            "num_shown": max(0, min(said.end, _num_shown(now)) - said.start),
+        }
+        for said in found.messages
+    ]
+
+
+def _as_dict(
+    found: Conversation, now: PublishReply, tokenizer: Tokenizer | None, *, dry: bool
+) -> dict[str, Any]:
+    return {
+        "conversation": found.about.name,
+        "dry_run": dry,
+        "num_tokens": now.num_tokens,
+        "block_size": now.block_size,
+        "num_windows": now.num_windows,
+        "num_new": now.num_new,
+        "hold_s": now.hold_s,
+        "messages": _messages(found, now, tokenizer),
+    }

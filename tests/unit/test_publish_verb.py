@@ -1,0 +1,75 @@
+"""gliad publish against a gliad that says what it is told to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from glia.errors import NetworkError, UnknownConversation
+from glia.local import messages as m
+from glia.local.values import MessageValue
+from glia.model.tokenizer import Tokenizer
+from tests.cli_parts import World, say, sent
+from tests.fake_conversations import Kept
+from tests.fake_gliad import FakeGliad
+
+ASKED = "The capital\nof France is"
+ANSWERED = "Paris, as everyone knows who ever was there or has read a book about it."
+
+
+@pytest.fixture
+def story(world: World) -> Kept:
+    tokenizer = Tokenizer.load(world.model.source)
+    asked, answered = tokenizer.encode(ASKED), tokenizer.encode(ANSWERED)
+    end = len(asked)
+    kept = Kept(
+        [*asked, *answered],
+        [
+            MessageValue("user", ASKED, 0, end, "public"),
+            MessageValue("assistant", None, end, end + len(answered)),
+        ],
+        1.0,
+    )
+    world.conversations.kept["story"] = kept
+    world.publish = m.PublishReply(0, 80, 16, 4, 3, 60.0)
+    return kept
+
+
+def test_it_lists_what_is_shown_of_each_message(gliad: FakeGliad, story: Kept, capfd: Any) -> None:
+    said = say(capfd, "publish", "story", "--up-to", "80")
+    assert said.code == 0, said.err
+    assert (sent(gliad, m.Publish).num_tokens, sent(gliad, m.Publish).dry) == (80, False)
+    head, user, answer = said.out.splitlines()
+    assert head.split() == ["ROLE", "LABEL", "TOKENS", "SHOWN", "TEXT"]
+    asked = len(ASKED)
+    assert user.split()[:6] == ["user", "public", "0", "to", str(asked), str(asked)]
+    assert user.endswith("The capital of France is")
+    assert answer.split()[5] == str(64 - asked)
+    assert answer.endswith("…")
+    assert said.err == (
+        "4 full windows, 3 of them not shown before; 1 more are not stored here any more. "
+        "Others are told in 60 s: gliad forget story takes it back\n"
+    )
+
+
+def test_a_dry_run_publishes_nothing_and_says_so(
+    gliad: FakeGliad, world: World, story: Kept, capfd: Any
+) -> None:
+    said = say(capfd, "publish", "story", "--dry-run")
+    assert (sent(gliad, m.Publish).num_tokens, sent(gliad, m.Publish).dry) == (None, True)
+    assert said.err.endswith("Nothing was published: this is a dry run\n")
+    found = say(capfd, "publish", "story", "--dry-run", "--json").json
+    assert (found["dry_run"], found["num_windows"], found["num_new"]) == (True, 4, 3)
+    assert [each["num_shown"] for each in found["messages"]] == [len(ASKED), 64 - len(ASKED)]
+    assert found["messages"][1]["content"] == ANSWERED
+    world.publish = m.PublishReply(0, 80, 0, 0, 0, 60.0)
+    said = say(capfd, "publish", "story")
+    assert said.err == "0 full windows, 0 of them not shown before\n"
+
+
+def test_what_cannot_be_is_refused(gliad: FakeGliad, world: World, story: Kept, capfd: Any) -> None:
+    assert say(capfd, "publish", "nobody").code == UnknownConversation.exit_code
+    assert "--up-to is out of range" in say(capfd, "publish", "story", "--up-to", "-1").err
+    world.raises = NetworkError("this node is offline")
+    assert say(capfd, "publish", "story").code == NetworkError.exit_code
