@@ -12,7 +12,7 @@ from typing import Protocol
 
 from glia.errors import IntegrityError, NotFound
 from glia.graph.ids import BlockId, ModelId, PrefixKey, ProfileId, WindowId
-from glia.graph.window import parse_window
+from glia.graph.window import WindowRecord
 from glia.store.published import Published
 from p2p.offer import Candidate
 
@@ -41,16 +41,10 @@ class Egress:
         keys: Sequence[tuple[int, PrefixKey]],
     ) -> list[Candidate]:
         """See Offer. L2 evicts leaves before roots: where a tip is here, all before it is."""
-        while True:
-            found = self._published.match(model_id, profile_id, keys)
-            here = [
-                Candidate(each.num_windows, each.tip, each.numerics_class, each.links)
-                for each in found
-                if self._is_here(each.tip)
-            ]
-            if here or not found:
-                return here
-            keys = [key for key in keys if key[0] < found[0].num_windows]
+        found = self._published.match(model_id, profile_id, keys, self._is_here)
+        return [
+            Candidate(each.num_windows, each.tip, each.numerics_class, each.links) for each in found
+        ]
 
     def records(self, tip: WindowId, num_windows: int, start: int) -> list[bytes]:
         """See Offer."""
@@ -73,12 +67,9 @@ class Egress:
         """See Offer."""
         return self._published.has_block(block_id) and self._particles.has_block(block_id)
 
-    def _is_here(self, window_id: WindowId) -> bool:
-        encoding = self._published.record(window_id)
-        return encoding is not None and all(
-            map(self._particles.has_block, parse_window(encoding).blocks)
-        )
-
     def next_links(self, window_id: WindowId) -> list[bytes]:
         """See Offer."""
         return self._published.next_links(window_id)
+
+    def _is_here(self, record: WindowRecord) -> bool:
+        return all(map(self._particles.has_block, record.blocks))

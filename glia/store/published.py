@@ -7,7 +7,7 @@ private window. It has records and links; the blocks' bytes are in L2.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +43,8 @@ from glia.store.publishing import Publishing
 
 MAX_CHAIN_LINKS = 128  # that come with a match
 _KEYS_AT_ONCE = 128
+_MAX_NEXT = 1024  # windows that continue one, of which links are looked for
+_ALL = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +123,12 @@ class Published:
         model_id: ModelId,
         profile_id: ProfileId,
         keys: Sequence[tuple[int, PrefixKey]],
+        is_here: Callable[[WindowRecord], bool] = lambda _: True,
     ) -> list[Match]:
         """The longest published chains for (num_windows, key), longest first.
 
         All windows of the longest key, and of shorter ones those of further numerics classes;
-        at most MAX_PER_KEY.
+        at most MAX_PER_KEY. Args: is_here: tells of which windows there is more than the record.
         """
         found: dict[WindowId, Match] = {}
         classes: set[str] = set()
@@ -138,6 +141,7 @@ class Published:
                 if (record := self._record_at(name, count)) is not None
                 and (record.model_id, record.profile_id) == (model_id, profile_id)
                 and record.numerics_class not in classes
+                and is_here(record)
             ]
             classes.update(match.numerics_class for match in here)
             found |= {match.tip: match for match in here}
@@ -179,21 +183,25 @@ class Published:
         prefix = block_prefix(block_id)
         return any(key.startswith(prefix) for key in self._index.keys_from(prefix, prefix, 1))
 
-    def next_windows(self, window_id: WindowId) -> list[WindowId]:
-        """Published windows that continue this one, or a genesis."""
-        keys = self._index.keys(next_prefix_of(window_id))
-        return [WindowId(last_name(key)) for key in keys]
+    def next_windows(self, window_id: WindowId, most: int = _ALL) -> list[WindowId]:
+        """Published windows that continue this one, or a genesis; at most so many of them."""
+        return [WindowId(name) for name in self._names(next_prefix_of(window_id), most)]
 
     def next_links(self, window_id: WindowId) -> list[bytes]:
-        """Links that attest a window after this one: those based on it, and on one before it."""
-        found: dict[bytes, None] = {}
-        for name in self.next_windows(window_id):
-            found |= dict.fromkeys(self.links(name))
-        return list(found)
+        """Links that attest a window after this one: those based on it, and on one before it.
 
-    def links(self, window_id: WindowId) -> list[bytes]:
-        """Links that attest this window."""
-        names = [last_name(key) for key in self._index.keys(attested_prefix(window_id))]
+        At most MAX_CHAIN_LINKS: the windows after a genesis are all conversations' first.
+        """
+        found: dict[bytes, None] = {}
+        for name in self.next_windows(window_id, _MAX_NEXT):
+            found |= dict.fromkeys(self.links(name, MAX_CHAIN_LINKS))
+            if len(found) >= MAX_CHAIN_LINKS:
+                break
+        return list(found)[:MAX_CHAIN_LINKS]
+
+    def links(self, window_id: WindowId, most: int = _ALL) -> list[bytes]:
+        """Links that attest this window, at most so many of them."""
+        names = self._names(attested_prefix(window_id), most)
         rows = self._index.get_many([link_key(name) for name in names])
         return [row for row in rows if row is not None]
 
@@ -202,13 +210,14 @@ class Published:
 
         They end where a window is attested by nobody. Args: most: MAX_PER_KEY or more.
         """
-        here = self.links(tip)[:MAX_PER_KEY]
+        here = self.links(tip, MAX_PER_KEY)
         found = list(here)
         while here and len(found) < most:
             widest = min((decode_link(data).claim for data in here), key=lambda c: c.num_before)
             if not widest.num_before:
                 break
-            here = sorted(self.links(widest.base), key=lambda data: _rank(data, widest.base))[:1]
+            here = self.links(widest.base, MAX_CHAIN_LINKS)
+            here = sorted(here, key=lambda data: _rank(data, widest.base))[:1]
             found += here
         return found
 
@@ -265,9 +274,14 @@ class Published:
         """Idempotent."""
         self._index.close()
 
+    def _names(self, prefix: bytes, most: int) -> list[bytes]:
+        """The last names of a prefix's first keys."""
+        keys = self._index.keys_from(prefix, prefix, most)
+        return [last_name(key) for key in keys if key.startswith(prefix)]
+
     def _named(self, keys: Sequence[tuple[int, PrefixKey]]) -> Iterator[tuple[int, list[WindowId]]]:
         """Counts and the windows with their key, longest first, those with any."""
-        ordered = sorted(keys, reverse=True)
+        ordered = sorted(set(keys), reverse=True)
         for at in range(0, len(ordered), _KEYS_AT_ONCE):
             some = ordered[at : at + _KEYS_AT_ONCE]
             rows = self._index.get_many([prefix_row_key(key) for _, key in some])

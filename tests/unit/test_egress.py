@@ -126,6 +126,19 @@ def test_a_chain_is_offered_as_far_as_it_is_here(
     assert _match(egress, chain) == []
 
 
+def test_a_long_chain_that_l2_dropped_is_looked_up_once(
+    egress: Egress, shelf: Shelf, published: Published
+) -> None:
+    chain = make_chain(40)
+    shelf.keep(make_chain(40, seed=7))
+    published.put(chain.records)
+    keys = pairs(chain.keys, range(1, 41))
+    assert egress.match(MODEL, chain.profile.profile_id, keys) == []
+    assert published.stats().num_asked == 1  # not once for each window
+    first = [record.blocks[0] for record in reversed(chain.records)]
+    assert shelf.asked == first
+
+
 def _match(egress: Egress, chain: Chain) -> list[Candidate]:
     keys = pairs(chain.keys, asked(len(chain.keys)))
     return egress.match(MODEL, chain.profile.profile_id, keys)

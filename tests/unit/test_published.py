@@ -277,6 +277,25 @@ def test_every_continuation_of_a_fork_is_told(published: Published) -> None:
     assert {link.signer for link in links} == {SIGNER.neuron, OTHER.neuron}
 
 
+def test_of_very_many_continuations_a_few_are_told(
+    published: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    firsts = [make_chain(1, seed=seed) for seed in range(MAX_CHAIN_LINKS + 40)]
+    for first in firsts:
+        published.put(first.records, sign(first))
+    asked_for: list[WindowId] = []
+    links = published.links
+
+    def counted(window_id: WindowId, most: int) -> list[bytes]:
+        asked_for.append(window_id)
+        return links(window_id, most)
+
+    monkeypatch.setattr(published, "links", counted)
+    genesis = genesis_window(MODEL, firsts[0].profile.profile_id)
+    assert len(published.next_links(genesis)) == MAX_CHAIN_LINKS
+    assert len(asked_for) == MAX_CHAIN_LINKS
+
+
 def test_chains_of_other_classes_are_found_too_the_longest_of_each(published: Published) -> None:
     tokens = make_tokens(20 * 16)
     native = make_chain(20, tokens=tokens)
