@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from glia.errors import MalformedParticle
 from glia.graph.ids import PrefixKey
-from glia.graph.link import Link, accept_link, check_link
+from glia.graph.link import Claim, Link, LinkKind, accept_link
 from glia.graph.window import WindowRecord
 
 
@@ -22,28 +22,45 @@ def links_that_hold(
 ) -> tuple[list[Link], list[Link]]:
     """Links that are signed and name windows of this chain as they are; then those that may.
 
-    Of the latter the last windows are not among these records, but their base is.
+    Of the latter the last windows are not among these records, but their base is. A link
+    counts once. Peers say how many there are to look at, so each costs its signature and no
+    more: its windows are not walked again.
 
     Args:
-        records: a whole chain, from genesis on.
+        records: a whole chain, from genesis on, that was walked (p2p/walking.py).
         keys: the prefix key of genesis, then that of each window.
         now_s: our clock, seconds since 1970.
     """
     hold: list[Link] = []
     may: list[Link] = []
-    for data in links:
+    for data in dict.fromkeys(links):
         try:
             link = accept_link(data, now_s)
-            claim = link.claim
-            if claim.num_windows <= len(records):
-                span = records[claim.num_before : claim.num_windows]
-                check_link(claim, keys[claim.num_before], span)
-                hold.append(link)
-            elif claim.num_before < len(records) and records[claim.num_before].prev == claim.base:
-                may.append(link)
         except MalformedParticle:
             continue
+        claim = link.claim
+        if not _begins(claim, records):
+            continue
+        if claim.num_windows > len(records):
+            may.append(link)
+        elif _ends(claim, records, keys):
+            hold.append(link)
     return hold, may
+
+
+def _begins(claim: Claim, records: Sequence[WindowRecord]) -> bool:
+    """Whether the windows of a claim begin in this chain."""
+    if claim.kind is not LinkKind.NEXT_BLOCK or claim.num_before >= len(records):
+        return False
+    first = records[claim.num_before]
+    named = (claim.base, claim.model_id, claim.profile_id)
+    return named == (first.prev, first.model_id, first.profile_id)
+
+
+def _ends(claim: Claim, records: Sequence[WindowRecord], keys: Sequence[PrefixKey]) -> bool:
+    """Whether they end in it."""
+    last = records[claim.num_windows - 1]
+    return (claim.tip, claim.prefix_key) == (last.window_id, keys[claim.num_windows])
 
 
 def num_attested(links: Iterable[Link], num_before: int) -> int:

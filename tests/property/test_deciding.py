@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from glia.graph.ids import genesis_prefix
-from glia.graph.link import parse_link, sign_link
+from glia.errors import MalformedParticle
+from glia.graph.ids import ModelId, PrefixKey, ProfileId, WindowId, genesis_prefix
+from glia.graph.link import LinkKind, check_link, parse_link, sign_link
 from glia.graph.neuron import Signer
 from glia.graph.spans import claims
 from p2p.attesting import links_that_hold, num_attested, relayed
@@ -135,6 +138,46 @@ def test_what_is_relayed_can_be_published(
     assert all(link.claim.num_before < num_here for link in kept)
     ends = {link.claim.num_windows for link in kept}
     assert len(named) in {min(num_here, 50), *ends}
+
+
+@given(st.integers(0, 59), st.integers(1, 60), st.integers(0, 8))
+def test_a_link_holds_where_it_would_if_its_windows_were_walked(
+    before: int, end: int, changed: int
+) -> None:
+    assume(before < end)
+    right = claims(CHAIN.records[:end], before)[0]
+    name = bytes([changed]) * 32
+    wrong = [
+        {},
+        {"kind": LinkKind.SPLICE},
+        {"model_id": ModelId(name)},
+        {"profile_id": ProfileId(name)},
+        {"tip": WindowId(name)},
+        {"prefix_key": PrefixKey(name)},
+        {"base": WindowId(name)},
+        {"num_before": right.num_before + 1},
+        {"num_windows": right.num_windows - 1},
+    ][changed]
+    claim = replace(right, **wrong)  # type: ignore[arg-type]
+    try:
+        link = sign_link(SIGNERS[0], claim, 1, 1)
+    except ValueError:
+        return
+    hold, may = links_that_hold([link.encoding], CHAIN.records, KEYS, NOW_S)
+    try:
+        span = CHAIN.records[claim.num_before : claim.num_windows]
+        check_link(claim, KEYS[claim.num_before], span)
+    except MalformedParticle:
+        assert not hold
+        assert not may
+    else:
+        assert hold == [link]
+
+
+def test_a_link_that_is_said_often_counts_once() -> None:
+    (claim, *_) = claims(CHAIN.records, 0)
+    link = sign_link(SIGNERS[0], claim, 1, 1)
+    assert links_that_hold([link.encoding] * 128, CHAIN.records, KEYS, NOW_S) == ([link], [])
 
 
 def test_links_of_another_chain_or_time_do_not_hold() -> None:
