@@ -155,11 +155,18 @@ class Ledger:
             self._entries.pop(self._least(spared))
 
     def _least(self, spared: PeerId | None) -> PeerId:
-        """A stranger that is not banned, if there is one."""
+        """A stranger, if there is one, first one that is not banned; then, whoever is longest ago.
+
+        So bans, which cost a stranger three frames, push out none whom the user named.
+        """
+        banned = None
         for peer, entry in self._entries.items():
-            if entry.trust == "stranger" and not entry.is_banned and peer != spared:
+            if entry.trust != "stranger" or peer == spared:
+                continue
+            if not entry.is_banned:
                 return peer
-        return next(iter(self._entries))
+            banned = banned or peer
+        return banned or next(iter(self._entries))
 
 
 def _smoothed(old: float | None, new: float | None) -> float | None:

@@ -127,3 +127,16 @@ def test_a_snapshot_of_another_shape(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="not an entry"):
         ledger.restore(plain)
     assert ledger.entry(A)
+
+
+def test_peers_that_get_themselves_banned_push_out_none_whom_the_user_named() -> None:
+    ledger = Ledger(max_peers=4)
+    ledger.trust(A, "own", 0.0)
+    ledger.trust(B, "known", 0.0)
+    for number in range(10):
+        stranger = PeerId(f"s{number}")
+        for _ in range(3):
+            ledger.lied(stranger, float(number))
+        assert ledger.is_banned(stranger)
+    assert {peer for peer, _ in ledger.entries()} == {A, B, "s8", "s9"}
+    assert entry(ledger, A).trust == "own"
