@@ -12,6 +12,8 @@ from daemon.conversation_calls import answer as conversation_answer
 from daemon.forget_calls import ForgetCall
 from daemon.forget_calls import answer as forget_answer
 from daemon.link import Deliver
+from daemon.link_calls import LinkCall
+from daemon.link_calls import answer as link_answer
 from daemon.parts import Parts
 from daemon.peer_calls import PeerCall, network_value
 from daemon.peer_calls import answer as peer_answer
@@ -39,7 +41,7 @@ from glia.local.messages import (
 from glia.local.values import TierValue, WindowValue
 
 NodeCall = Status | Models | AddModel | Chain | Check | Evict | Shutdown
-ApiCall = NodeCall | ConversationCall | ForgetCall | PeerCall
+ApiCall = NodeCall | ConversationCall | ForgetCall | PeerCall | LinkCall
 
 _PART_BYTES = 256 * 1024
 
@@ -52,6 +54,8 @@ async def answer(parts: Parts, call: ApiCall, post: Deliver) -> Reply:
         return await forget_answer(parts, call, post)
     if isinstance(call, PeerCall):
         return await peer_answer(parts, call)
+    if isinstance(call, LinkCall):
+        return await link_answer(parts, call)
     return await _answer(parts, call, post)
 
 

@@ -18,6 +18,7 @@ from daemon.verbs import (
     conversations,
     doctor,
     forget,
+    links,
     models,
     node,
     peers,
@@ -33,7 +34,7 @@ from glia.errors import BadRequest, GliaError
 
 _GROUPS = (
     node, config, doctor, unit, models, run, chat, conversations, forget, publish, recall, ps,
-    peers, store,
+    peers, links, store,
 )  # fmt: skip
 
 Verb = Callable[[argparse.Namespace], int]

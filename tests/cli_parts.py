@@ -52,6 +52,7 @@ class World:
         self.conversations = FakeConversations(MODEL_ID)
         self.runs: list[values.RunValue] = []
         self.num_matched = 0
+        self.links: list[values.LinkValue] = []
         self.publish = m.PublishReply(0, 0, 0, 0, 0, 60.0)
         self.reasons: list[values.ReasonValue] = []
         self.engines = [values.EngineValue("tiny", "float32", "failed", error="it broke")]
@@ -99,6 +100,9 @@ class World:
                     call.id, "0.1.0", 7, "s", "d", 61.5, {"l0": tier, "l1": tier, "l2": tier},
                     self.engines, {"n": 1}, None, self.settings,
                 )  # fmt: skip
+            case m.Links():
+                part = self.links[call.start :][:2]
+                yield m.LinksReply(call.id, part, len(self.links))
             case m.Publish():
                 yield structs.replace(self.publish, id=call.id)
             case m.Gc():

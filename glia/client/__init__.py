@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from glia.client.conversations import ConversationCalls
 from glia.client.generation import GenerationCalls
+from glia.client.links import LinkCalls
 from glia.client.memory import MemoryCalls
 from glia.client.node import NodeCalls
 from glia.client.peers import PeerCalls
 
 
-class Client(NodeCalls, GenerationCalls, ConversationCalls, PeerCalls, MemoryCalls):
+class Client(NodeCalls, GenerationCalls, ConversationCalls, PeerCalls, LinkCalls, MemoryCalls):
     """All calls of the local API, over one connection to a running gliad."""

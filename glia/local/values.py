@@ -267,6 +267,44 @@ class PeerValue(Struct, frozen=True):
     seen_s: float = 0.0
 
 
+class LinkValue(Struct, frozen=True):
+    """One link: `signer` computed the windows after `base` up to `tip`, and says so.
+
+    own: this node's neuron signed it.
+    source: published (it goes with what is shown here), or heard (others said it; a hint).
+    kind: next_block.
+    num_before, num_windows: windows of the chain up to base, and up to tip.
+    sequence: the signer's count. time_s: by the signer's clock, seconds since 1970, UTC.
+    """
+
+    signer: Name
+    own: bool
+    source: str
+    kind: str
+    model_id: Name
+    base: Name
+    tip: Name
+    num_before: int
+    num_windows: int
+    sequence: int
+    time_s: int
+
+
+class NextBlockValue(Struct, frozen=True):
+    """A block that continues another one in its layer.
+
+    window: the window that it is of, with that window's position and tokens.
+    signers: neurons that attest that window.
+    """
+
+    block: Name
+    window: Name
+    position_start: int
+    tokens: list[int]
+    numerics_class: str
+    signers: list[Name]
+
+
 class NetworkValue(Struct, frozen=True):
     """A node's network. `why_off`: why it is off just now, "" while it is on."""
 

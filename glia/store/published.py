@@ -183,6 +183,11 @@ class Published:
         prefix = block_prefix(block_id)
         return any(key.startswith(prefix) for key in self._index.keys_from(prefix, prefix, 1))
 
+    def windows_with(self, block_id: BlockId) -> list[WindowId]:
+        """Published windows that name a block."""
+        keys = self._index.keys(block_prefix(block_id))
+        return [WindowId(last_name(key)) for key in keys]
+
     def next_windows(self, window_id: WindowId, most: int = _ALL) -> list[WindowId]:
         """Published windows that continue this one, or a genesis; at most so many of them."""
         return [WindowId(name) for name in self._names(next_prefix_of(window_id), most)]

@@ -43,6 +43,7 @@ from glia.local.messages.generation import (
     Runs,
     RunsReply,
 )
+from glia.local.messages.links import Links, LinksReply, NextBlock, NextBlockReply
 from glia.local.messages.memory import (
     Attach,
     Flush,
@@ -106,6 +107,8 @@ ClientMessage = (
     | AddPeer
     | ForgetPeer
     | BanPeer
+    | Links
+    | NextBlock
     | Shutdown
     | Attach
     | Staging
@@ -146,6 +149,8 @@ DaemonMessage = (
     | ExplainReply
     | IdentityReply
     | PeersReply
+    | LinksReply
+    | NextBlockReply
     | Matched
     | Leased
     | Sealed
@@ -166,8 +171,8 @@ __all__ = [
     "Emitted", "EngineStats", "Event", "Evict", "EvictL0", "EvictReply", "Explain",
     "ExplainReply", "Failed", "Flush", "Forget", "ForgetL0", "ForgetPeer", "ForgetReply", "Fork",
     "Gc", "GcReply", "Generate", "Generated", "Hello", "Identity", "IdentityReply", "Known",
-    "Lease", "Leased", "Match", "Matched", "Models", "ModelsReply", "Peers", "PeersReply",
-    "Progress", "Publish", "PublishReply", "ReadConversation", "Ready", "Release", "Reply", "Run",
-    "Runs", "RunsReply", "Seal", "Sealed", "Shutdown", "Staging", "Status", "StatusReply",
-    "Welcome", "client_decoder", "daemon_decoder", "encoder",
+    "Lease", "Leased", "Links", "LinksReply", "Match", "Matched", "Models", "ModelsReply",
+    "NextBlock", "NextBlockReply", "Peers", "PeersReply", "Progress", "Publish", "PublishReply",
+    "ReadConversation", "Ready", "Release", "Reply", "Run", "Runs", "RunsReply", "Seal",
+    "Sealed", "Shutdown", "Staging", "Status", "StatusReply", "Welcome", "client_decoder", "daemon_decoder", "encoder",
 ]  # fmt: skip
