@@ -70,13 +70,17 @@ class Remover:
         """
         removal = self._take(window_ids, going)
         freed = self._carry_out(removal, unscrubbed=True)
+        self.ensure_erased()
+        return Forgotten(removal.num_windows, freed)
+
+    def ensure_erased(self) -> None:
+        """What no row names any more is in no segment, durably. Raises: StoreBroken, OSError."""
         if not self._catalog.dead.is_empty:
             raise StoreBroken(
                 "what was forgotten cannot be erased from its segments", hint="gliad doctor"
             )
         self._catalog.dead.sync()
         self._catalog.segments.sync_directory()
-        return Forgotten(removal.num_windows, freed)
 
     def lose(self, numbers: Collection[int] = ()) -> None:
         """Segments whose files are gone: nothing may name them any more; nor those that could

@@ -254,6 +254,31 @@ def test_erased_bytes_that_cannot_be_synced_are_no_room(
     store.close()
 
 
+def test_a_forgetting_of_nothing_fails_while_what_went_before_cannot_be_erased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks again finds no window of that conversation any more, and its bytes are there."""
+    path = tmp_path / "store"
+    store = DiskStore(path, 64 * MIB)
+    windows = _alone(3)
+    store.put(windows)
+
+    def refuse(span: Span) -> None:
+        raise OSError(5, "no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store._catalog.segments, "erase", refuse)
+        for names in ([windows[0].record.window_id], [], []):
+            with pytest.raises(StoreBroken, match="cannot be erased"):
+                store.forget(names)
+            store.put(windows[1:2])
+    assert hits(path, [bytes(windows[0].particles[0])[-64:]])
+    store.forget([])
+    assert hits(path, [bytes(windows[0].particles[0])[-64:]]) == []
+    assert_holds(store, windows[1:])
+    store.close()
+
+
 @pytest.mark.spec(30)
 @pytest.mark.parametrize("lost", ["", "index"])
 def test_what_a_start_cuts_or_erases_is_synced_before_it_is_forgotten(
