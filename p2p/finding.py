@@ -13,7 +13,14 @@ from dataclasses import dataclass
 
 import trio
 
-from glia.errors import HashMismatch, MalformedParticle, NetworkError, NotFound, RemoteProtocolError
+from glia.errors import (
+    BadRequest,
+    HashMismatch,
+    MalformedParticle,
+    NetworkError,
+    NotFound,
+    RemoteProtocolError,
+)
 from glia.graph.boundaries import boundaries
 from glia.graph.ids import PrefixKey, WindowId
 from p2p.asking import Asking, Keys
@@ -80,6 +87,7 @@ class Finder:
         announced = set(boundaries(keys[-1][0])) | {keys[-1][0]}
         self._look_ups = [each for each in keys if each[0] in announced]  # the longest last
         self._is_looking = False
+        self._num_meeting = 0
         self._is_first = True
         self._scopes: set[trio.CancelScope] = set()
         self._wake = trio.Event()
@@ -91,7 +99,7 @@ class Finder:
             with trio.move_on_after(timeout_s):
                 while not self._search.is_over:
                     self._ask_more()
-                    if not self._search.num_asked and not self._is_looking:
+                    if self._is_idle:
                         break
                     await self._changed()
         finally:
@@ -99,11 +107,29 @@ class Finder:
                 scope.cancel()
         return Finding(self._search.result(), frozenset(self._search.unheard))
 
+    @property
+    def _is_idle(self) -> bool:
+        return not (self._search.num_asked or self._is_looking or self._num_meeting)
+
+    def _start(self, call: Callable[..., Awaitable[None]], *args: object) -> None:
+        """In the nursery, until the search is over; also where that is so before it begins."""
+        scope = trio.CancelScope()
+        self._scopes.add(scope)
+        self._nursery.start_soon(self._run, scope, call, *args)
+
+    async def _run(
+        self, scope: trio.CancelScope, call: Callable[..., Awaitable[None]], *args: object
+    ) -> None:
+        with scope:
+            await call(*args)
+        self._scopes.discard(scope)
+        self._wake.set()
+
     def _ask_more(self) -> None:
         while (peer := self._search.next_peer()) is not None:
-            self._nursery.start_soon(self._ask, peer, self._is_first)
+            self._start(self._ask, peer, self._is_first)
             self._is_first = False
-        if not self._search.num_asked:
+        if self._is_idle:
             self._look_up()
 
     async def _changed(self) -> None:
@@ -122,45 +148,43 @@ class Finder:
             self._look_ups.clear()
             return
         self._is_looking = True
-        self._nursery.start_soon(self._ask_directory, self._roads.directory, key)
+        self._start(self._ask_directory, self._roads.directory, key)
 
     async def _ask_directory(self, directory: Directory, key: PrefixKey) -> None:
-        with trio.CancelScope() as scope:
-            self._scopes.add(scope)
-            try:
-                await self._meet_providers(directory, key)
-            except Exception:
-                _log.exception("the directory failed")
-        self._scopes.discard(scope)
-        self._is_looking = False
-        self._wake.set()
+        try:
+            for found in await directory.providers(key, MAX_PROVIDERS):
+                self._num_meeting += 1
+                self._start(self._meet, found)
+        except Exception:
+            _log.exception("the directory failed")
+        finally:
+            self._is_looking = False
 
-    async def _meet_providers(self, directory: Directory, key: PrefixKey) -> None:
-        for found in await directory.providers(key, MAX_PROVIDERS):
-            try:
-                if self._roads.meet is not None:
-                    await self._roads.meet(found)
-            except NetworkError as error:
-                _log.debug("%s of the directory: %s", found.peer, error)
-            else:
-                self._search.add([found.peer])
-                self._wake.set()
+    async def _meet(self, found: Found) -> None:
+        """All at once: anybody may be in the directory, with addresses where nobody answers."""
+        try:
+            if self._roads.meet is not None:
+                await self._roads.meet(found)
+            self._search.add([found.peer])
+        except (NetworkError, BadRequest) as error:
+            _log.debug("%s of the directory: %s", found.peer, error)
+        except Exception:
+            _log.exception("meeting %s failed", found.peer)
+        finally:
+            self._num_meeting -= 1
 
     async def _ask(self, peer: PeerId, is_first: bool) -> None:
-        with trio.CancelScope() as scope:
-            self._scopes.add(scope)
-            try:
-                await self._hear(peer, is_first)
-            except NetworkError as error:
-                _log.debug("asking %s: %s", peer, error)
-            except (HashMismatch, RemoteProtocolError) as error:
-                _log.info("asking %s: %s", peer, error)
-                self._tell_bad(peer)
-            except Exception:
-                _log.exception("asking %s failed", peer)
-        self._scopes.discard(scope)
-        self._search.ended(peer)
-        self._wake.set()
+        try:
+            await self._hear(peer, is_first)
+        except NetworkError as error:
+            _log.debug("asking %s: %s", peer, error)
+        except (HashMismatch, RemoteProtocolError) as error:
+            _log.info("asking %s: %s", peer, error)
+            self._tell_bad(peer)
+        except Exception:
+            _log.exception("asking %s failed", peer)
+        finally:
+            self._search.ended(peer)
 
     async def _hear(self, peer: PeerId, is_first: bool) -> None:
         """One request; the records come behind its answer where they were asked for."""

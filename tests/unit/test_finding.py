@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import pytest
 import trio
 
+from glia.errors import BadRequest, PeerUnreachable
 from glia.graph.ids import PrefixKey, WindowId
 from glia.graph.window import WindowRecord
 from p2p.finding import Finder, Finding, Roads
 from p2p.frames import Reader, encode_frame
-from p2p.host import Found, Host, PeerId, Stream
+from p2p.host import Directory, Found, Host, PeerId, Stream
 from p2p.messages import FIND, FoundChain, FoundChains, RecordPart, encode
 from p2p.testing.host import SimHost
 from p2p.testing.internet import Internet
@@ -227,6 +229,48 @@ def test_the_directory_is_asked_when_known_peers_do_not_cover_it() -> None:
         assert node.opened == [known.peer_id, far.peer_id]
         assert (await node.find(cut(LONG, 4), [known])).answer
         assert node.opened[2:] == [known.peer_id]
+
+    in_world(main)
+
+
+@pytest.mark.parametrize("fault", [None, BadRequest("no peer"), RuntimeError("a bug")])
+def test_one_of_the_directory_that_cannot_be_met_keeps_out_no_other(
+    fault: Exception | None,
+) -> None:
+    """Sybils come first, with addresses at which nobody answers for long."""
+
+    async def main(net: Internet) -> None:
+        getter, rendezvous, far = net.host("getter"), net.host("rendezvous"), net.host("far")
+        serve(far, ChainOffer(LONG))
+        await meet(getter, rendezvous)
+        await meet(far, rendezvous)
+        sybils = [Found(PeerId(f"sybil{n}"), tuple(far.addresses())) for n in range(5)]
+
+        class Crowded:
+            async def providers(self, key: bytes, most: int) -> list[Found]:
+                return [*sybils, Found(far.peer_id, tuple(far.addresses()))]
+
+        node = Getter(getter)
+
+        async def reach(found: Found) -> None:
+            if found.peer == far.peer_id:
+                await getter.connect(found.addresses[0])
+            elif fault:
+                raise fault
+            else:
+                await trio.sleep(5)
+                raise PeerUnreachable("nobody answers")
+
+        roads = Roads(node._open, cast("Directory", Crowded()), reach)
+        question = question_of(LONG)
+        async with trio.open_nursery() as nursery:
+            finder = Finder(
+                question, keys_of(LONG), roads, lambda *_: True, node.bad.append, nursery
+            )
+            found = await finder.run([], 1.0)
+        assert found.answer
+        assert found.answer.records == LONG.records
+        assert node.bad == []
 
     in_world(main)
 
