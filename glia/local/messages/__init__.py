@@ -174,5 +174,6 @@ __all__ = [
     "Lease", "Leased", "Links", "LinksReply", "Match", "Matched", "Models", "ModelsReply",
     "NextBlock", "NextBlockReply", "Peers", "PeersReply", "Progress", "Publish", "PublishReply",
     "ReadConversation", "Ready", "Release", "Reply", "Run", "Runs", "RunsReply", "Seal",
-    "Sealed", "Shutdown", "Staging", "Status", "StatusReply", "Welcome", "client_decoder", "daemon_decoder", "encoder",
+    "Sealed", "Shutdown", "Staging", "Status", "StatusReply", "Welcome",
+    "client_decoder", "daemon_decoder", "encoder",
 ]  # fmt: skip
