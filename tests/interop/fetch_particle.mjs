@@ -23,7 +23,7 @@ const RAW = 0x55
 const BLAKE3 = 0x1e
 const SHA2 = 0x12
 const MOST_BYTES = 16_778_368
-const TIMEOUT_MS = 15_000
+const TIMEOUT_MS = 40_000
 
 const cidOf = (name, hash = BLAKE3) => CID.createV1(RAW, createDigest(hash, name))
 
