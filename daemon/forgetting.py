@@ -112,6 +112,7 @@ class Forgetting:
         self.still = trio.Lock()
         self._jobs: deque[_Job] = deque()
         self._failed: set[str] = set()
+        self._leaves_holes = False  # some of a conversation went, and the rest may hang on that
         self._wanted = trio.Event()
 
     async def forget(self, name: str, tell: Tell) -> Outcome:
@@ -135,15 +136,15 @@ class Forgetting:
 
     async def run(self) -> None:
         """Forget what is asked, and what is marked, for ever."""
-        was_marked = bool(self._conversations.marked())
+        self._leaves_holes = bool(self._conversations.marked())  # a crash may have been between
         while True:
             self._wanted = trio.Event()
             if self._jobs:
                 await self._run(self._jobs.popleft())
             elif marked := self._due():
                 await self._forget_marked(marked)
-            elif was_marked:  # what a crash left of them may stand behind holes
-                was_marked = False
+            elif self._leaves_holes and not self._conversations.marked():
+                self._leaves_holes = False
                 await self._run(_Job(lambda tell: self._sweep(False, tell), _nobody))
             else:
                 await self._wanted.wait()
@@ -218,7 +219,11 @@ class Forgetting:
                 window_ids = list(doomed.key_of)
                 for name in names:
                     await self._conversations.mark(name)
-                freed_bytes = await self._erase(window_ids, tell)
+                try:
+                    freed_bytes = await self._erase(window_ids, tell)
+                except GliaError:
+                    self._leaves_holes = True
+                    raise
             await erase_in_engines(self._engines.links(), tell)
             for name in names:
                 await self._conversations.remove(name)

@@ -238,6 +238,31 @@ def test_an_engine_that_did_not_listen_is_told_again(tmp_path: Path) -> None:
     run_with(tmp_path, body)
 
 
+def test_what_a_failure_in_the_middle_left_behind_holes_goes_in_the_end(tmp_path: Path) -> None:
+    """What nobody recorded is found as it continues what goes: not once that has gone."""
+
+    async def body(rig: Rig) -> None:
+        chain = make_chain(2)
+        unrecorded = make_chain(2, base=chain, seed=1)
+        await rig.say(chain, "gone")
+        await seal(rig.memory, unrecorded)
+        await rig.memory.flush(unrecorded.window_ids)
+        real = rig.store.forget
+
+        def failing(*_: object) -> Forgotten:
+            rig.store.forget = real  # type: ignore[method-assign]
+            real(chain.window_ids)
+            raise StoreBroken("the disk is gone")
+
+        rig.store.forget = failing  # type: ignore[method-assign,assignment]
+        with pytest.raises(StoreBroken):
+            await rig.forgetting.forget("gone", silent)
+        await until(lambda: not rig.conversations.marked())
+        await until(lambda: rig.stored(unrecorded) == 0)
+
+    run_with(tmp_path, body)
+
+
 class LateEngine:
     """Seals a chain for a run that was given up, and has ended it when it is asked to forget."""
 
