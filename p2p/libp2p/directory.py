@@ -21,6 +21,7 @@ from p2p.libp2p.records import join_values, merge_values, split_values, value_ke
 _KEY_BYTES = 32
 _BLAKE3_MULTIHASH = b"\x1e\x20"  # so that a CID finds its providers, whoever looks
 _ASK_S = 10.0  # one peer
+_MAX_ADDRESSES = 8  # of one provider: each may take the whole time of a dial
 _ALONE = "no peer of the directory could be told"
 
 _log = logging.getLogger("gliad.p2p.libp2p")
@@ -61,7 +62,7 @@ class LibP2PDirectory:
         for each in known:
             peer = peer_text(each.peer_id)
             if each.peer_id != self._kad.local_peer_id and peer not in found:
-                found[peer] = Found(peer, dialable(each.addrs, peer))
+                found[peer] = Found(peer, dialable(each.addrs, peer)[:_MAX_ADDRESSES])
         for one in found.values():
             self._learn(one)
         return list(found.values())[:most]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import trio
-from libp2p.abc import IListener
+from libp2p.abc import IListener, IRawConnection
 from libp2p.custom_types import THandler
 from libp2p.io.trio import TrioTCPStream
 from libp2p.transport.exceptions import OpenConnectionError
@@ -77,7 +77,16 @@ class Listener(IListener):
 
 
 class GuardedTCP(TCP):
-    """The library's dialler with this listener."""
+    """The library's dialler with this listener, for addresses alone.
+
+    The library looks up every name that a peer tells of itself or of others.
+    """
+
+    async def dial(self, maddr: Multiaddr) -> IRawConnection:
+        """Raises: OpenConnectionError."""
+        if next(iter(maddr.protocols())).name not in ("ip4", "ip6"):
+            raise OpenConnectionError(f"{maddr} is no address")
+        return await super().dial(maddr)
 
     def create_listener(self, handler_function: THandler) -> Listener:  # type: ignore[override]
         return Listener(handler_function)

@@ -46,10 +46,12 @@ def address_text(address: Multiaddr, peer: PeerId) -> Address:
 
 
 def dialable(addresses: list[Multiaddr], peer: PeerId) -> tuple[Address, ...]:
-    """Those of a peer's addresses that this node knows how to dial."""
+    """Those of a peer's addresses that this node dials: names that a peer tells are none."""
     found = []
     for address in addresses:
         text = address_text(address, peer)
+        if text.startswith("/dns"):
+            continue
         try:
             parse_address(text)
         except BadRequest:

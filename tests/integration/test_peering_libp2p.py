@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import trio
+from multiaddr import Multiaddr
 
 from daemon.joining import libp2p_join
 from daemon.network_config import NetworkConfig
@@ -24,6 +25,7 @@ from glia.store.published import Published
 from p2p.bulk.stream import BulkStream
 from p2p.host import Address, Found, Limits, PeerId
 from p2p.ledger import Ledger
+from p2p.libp2p.names import dialable
 from p2p.messages import BLOCKS, FIND
 from tests.builders import make_chain
 from tests.exchange_parts import ChainOffer
@@ -87,13 +89,25 @@ class OneName(trio.abc.HostnameResolver):
 
 
 @pytest.mark.parametrize("kind", ["dns", "dns4"])
-def test_names_that_the_user_gave_are_looked_up(kind: str, tmp_path: Path) -> None:
+def test_names_that_the_user_gave_are_looked_up_and_no_others(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[object] = []
+
+    async def look_up(address: object, **_: object) -> list[object]:
+        looked_up.append(address)
+        return []
+
+    monkeypatch.setattr("libp2p.transport.tcp.tcp.resolve_multiaddr_with_retry", look_up)
+
     async def main(one: Peering, other: Peering) -> None:
         trio.socket.set_custom_hostname_resolver(OneName())
         (address,) = other.host.addresses()
         named = Address(address.replace("/ip4/127.0.0.1", f"/{kind}/friend.example"))
         with pytest.raises(PeerUnreachable):  # one that a peer told is not
             await one.meet(Found(other.host.peer_id, (named,)))
+        assert not looked_up
+        assert dialable([Multiaddr(named), Multiaddr(address)], other.host.peer_id) == (address,)
         one.kept.keep(other.host.peer_id, [named])
         await until(lambda: other.host.connections())
         with pytest.raises(PeerUnreachable, match="looked up"):
