@@ -27,6 +27,7 @@ from p2p.bulk.messages import (
 )
 from p2p.bulk.stream import BulkStream, plain_socket
 from p2p.bulk.tls import Identity, Tunnel
+from p2p.crowds import crowd_of
 from p2p.frames import Reader, encode_frame
 from p2p.host import Handler, Host, PeerId, Stream
 from p2p.messages import encode
@@ -151,7 +152,7 @@ class BulkServer:
         """One connection; nothing but cancellation leaves here."""
         sock = connection.socket
         try:
-            address = str(sock.getpeername()[0])
+            address = crowd_of(str(sock.getpeername()[0]))
             if self._admits(address):
                 await self._serve(sock, address)
             else:
@@ -182,7 +183,7 @@ class BulkServer:
     async def _serve(self, sock: trio.socket.SocketType, address: str) -> None:
         with ExitStack() as place:
             self._num_pending[address] += 1
-            place.callback(self._num_pending.subtract, (address,))
+            place.callback(self._forget_pending, address)
             grant = await self._read_ticket(sock, address)
             if grant is None:
                 self.counters["tickets_refused"] += 1
@@ -210,6 +211,10 @@ class BulkServer:
             await stream.finish()
         finally:
             await stream.reset()
+
+    def _forget_pending(self, address: str) -> None:
+        """Keep nothing of it: whoever has a network has addresses without number."""
+        self._num_pending -= Counter((address,))
 
     async def _read_ticket(self, sock: trio.socket.SocketType, address: str) -> _Grant | None:
         """The grant whose ticket is shown, which is good no more."""

@@ -20,6 +20,7 @@ from libp2p.peer.id import ID
 from libp2p.transport.upgrader import TransportUpgrader
 from multiaddr import Multiaddr
 
+from p2p.crowds import crowd_of
 from p2p.host import Limits
 from p2p.libp2p.doorman import Doorman
 from p2p.libp2p.listener import GuardedTCP, Listener
@@ -80,7 +81,7 @@ class GuardedSwarm(Swarm):
     ) -> None:
         """Its handshake within its time and place; then until it is closed, and no longer."""
         remote = read_write_closer.get_remote_address()
-        address = remote[0] if remote else ""
+        address = crowd_of(remote[0]) if remote else ""
         with trio.move_on_after(self._limits.handshake_timeout_s) as scope:
             ticket = self._doorman.admit(address, scope.cancel)
             if ticket is None:
