@@ -83,7 +83,7 @@ class ConversationFiles:
     def open(self) -> Opened:
         """Read every file; cut off what is not whole, set aside what cannot be read.
 
-        Raises: StoreVersion (a newer gliad wrote one), StoreBroken.
+        Raises: StoreVersion (a newer gliad wrote one), StoreFull, StoreBroken.
         """
         self._make_directory()
         with _telling(self._directory):

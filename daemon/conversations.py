@@ -73,7 +73,7 @@ class Conversations:
     """
 
     def __init__(self, files: ConversationFiles, settings: ConversationsConfig) -> None:
-        """Reads the directory. Raises: StoreVersion, StoreBroken."""
+        """Reads the directory. Raises: StoreVersion, StoreFull, StoreBroken."""
         opened = files.open()
         self.settings = settings
         self.num_cut, self.num_bad = opened.num_cut, opened.num_bad
