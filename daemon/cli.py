@@ -28,13 +28,14 @@ from daemon.verbs import (
     run,
     store,
     unit,
+    where,
 )
 from daemon.verbs.arguments import absolute, nameable
 from glia.errors import BadRequest, GliaError
 
 _GROUPS = (
     node, config, doctor, unit, models, run, chat, conversations, forget, publish, recall, ps,
-    peers, links, store,
+    peers, where, links, store,
 )  # fmt: skip
 
 Verb = Callable[[argparse.Namespace], int]

@@ -10,6 +10,7 @@ from daemon.parts import Parts
 from daemon.peering import Peering
 from daemon.publishing import Publishing
 from daemon.reaching import reach
+from daemon.whereabouts import where
 from glia.errors import BadRequest, NetworkError, NotFound, PeerUnreachable, QuotaExceeded
 from glia.local.messages import (
     AddPeer,
@@ -23,12 +24,13 @@ from glia.local.messages import (
     Publish,
     PublishReply,
     Reply,
+    Where,
 )
 from glia.local.values import NetworkValue, PeerValue
 from p2p.host import Address, Connection, PeerId
 from p2p.ledger import PeerEntry
 
-PeerCall = Identity | Peers | AddPeer | ForgetPeer | BanPeer | Publish
+PeerCall = Identity | Peers | AddPeer | ForgetPeer | BanPeer | Where | Publish
 
 _PART_PEERS = 500
 _SHORTEST = 4  # characters of the end of an id, to name it by
@@ -66,6 +68,8 @@ async def answer(parts: Parts, call: PeerCall) -> Reply:
             peering.host.ban(peer, call.banned)
             peering.ledger.ban(peer, call.banned, _seen_s(peering, peer))
             return _one(call, peering, peer)
+        case Where():
+            return await where(peering, parts.attachments, call)
 
 
 async def _publish(shown: Publishing, call: Publish) -> PublishReply:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from daemon.binding import Binding
 from glia.local.messages import Generated
 
-USUAL_SPEED = 400.0  # tokens/s, of what was never measured: a small model on two cores
+USUAL_SPEED = 200.0  # tokens/s, of what was never measured: a small model on busy cores
 _FEWEST_TOKENS = 64  # of a prompt that tells how fast it was
 _NEW_SHARE = 0.3  # of a new measurement
 

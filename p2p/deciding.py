@@ -1,7 +1,7 @@
 """Ask peers, fetch from them, or compute: decisions, pure. See DESIGN C21.
 
 Whatever peers do, local computing is delayed by no more than a small share of the time that
-it takes: by one while they are asked, and by half of one more until the first window is here.
+it takes while they are asked, and by one more while what they sent does not come.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ class Patience:
 
     Time is cut into turns of `budget_s`. In each at least one window must arrive, and from the
     second one on as many as would have been computed meanwhile; else what is left is computed.
-    So what bad peers cost is what one turn takes, whatever they do. The first turn is half
-    as long, as there was one for asking.
+    So what bad peers cost is what one turn takes, whatever they do.
 
     Args:
         compute_s: what all of it would take to compute.
@@ -52,7 +51,7 @@ class Patience:
         self._turn_s = budget_s(compute_s)
         self._usual = max(1, int(self._turn_s / window_s))
         self._due, self._num_arrived = 1, 0
-        self._end_s = self.deadline_s = now_s + max(LEAST_S, self._turn_s / 2)
+        self._end_s = self.deadline_s = now_s + self._turn_s
 
     def arrived(self, now_s: float) -> None:
         """A window is here, before the deadline."""

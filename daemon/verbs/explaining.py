@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from daemon import show
 from glia.local.messages import ExplainReply
-from glia.local.values import ReasonValue
+from glia.local.values import FetchedValue, ReasonValue
 from glia.model.tokenizer import Tokenizer
 
 _CONTEXT_TOKENS = 8
@@ -36,6 +37,33 @@ def explanation(
             for reason in reply.reasons
         ],
     }
+
+
+_WHY_NOT = {
+    "private": "no whole window of it is public: no peer was asked",
+    "offline": "this node has no network just now",
+    "quick": "computing takes no longer than asking peers",
+    "nobody": "no peer that was asked has more of it, signed",
+    "unheard": "the peers that were asked did not answer in time",
+    "slow": "computing is sooner than what peers send",
+    "lost": "the peers that had more are gone, or sent what it is not",
+    "room": "L1 has no room",
+    "broken": "the chain that peers have is broken",
+}
+_ENDS = {"done": "", "lacking": ", then had no more"}
+
+
+def fetched_lines(fetched: FetchedValue | None) -> list[str]:
+    """What peers gave for an answer, and why no more."""
+    if fetched is None:
+        return []
+    lines = [f"{fetched.num_tokens:,} prompt tokens came from peers"]
+    for each in fetched.sources:
+        gave = f"{each.blocks:,} blocks, {show.size(each.bytes)}"
+        lines.append(f"  peer {each.peer}: {gave}{_ENDS.get(each.end, f', then {each.end}')}")
+    if fetched.why:
+        lines.append(f"  no more: {_WHY_NOT.get(fetched.why, fetched.why)}")
+    return lines
 
 
 def _sentence(reason: ReasonValue, tokens: Sequence[int], tokenizer: Tokenizer | None) -> str:

@@ -15,7 +15,7 @@ from daemon.verbs.answering import (
     usage_line,
 )
 from daemon.verbs.dialogue import open_dialogue
-from daemon.verbs.explaining import explanation, explanation_lines
+from daemon.verbs.explaining import explanation, explanation_lines, fetched_lines
 from daemon.verbs.labels import add_labels, tell_stays_private
 from daemon.verbs.prompt import Prompt, read_prompt
 from daemon.verbs.text import find_model
@@ -59,8 +59,12 @@ def _run(args: argparse.Namespace) -> int:
         show.note(f"warning: {done.warning}")
     if args.json:
         found = as_dict(done, args.stop, prompt.tokenizer)
-        show.as_json(found if explained is None else {**found, "explain": explained})
+        if explained is not None:
+            found["explain"] = {**explained, "fetched": done.fetched}
+        show.as_json(found)
     else:
+        for line in fetched_lines(done.fetched) if args.explain else ():
+            show.note(line)
         show.note(usage_line(done))
     if done.finish_reason == "cancelled":
         raise Cancelled("the request was cancelled")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from glia.client.caller import Caller
 from glia.local import messages as m
 from glia.local import values
@@ -39,3 +41,7 @@ class PeerCalls(Caller):
         """Refuse a peer from now on, or no longer. Raises: NotFound, BadRequest."""
         (value,) = self._call(m.BanPeer(self._id(), peer, banned), m.PeersReply).peers
         return value
+
+    def where(self, model: str, tokens: Sequence[int]) -> m.WhereReply:
+        """Who has how much of a prompt; peers are asked. Raises: BadRequest (never loaded)."""
+        return self._call(m.Where(self._id(), model, list(tokens)), m.WhereReply)

@@ -267,6 +267,21 @@ class PeerValue(Struct, frozen=True):
     seen_s: float = 0.0
 
 
+class HolderValue(Struct, frozen=True):
+    """What a peer says that it has of a prompt.
+
+    num_tokens: leading tokens, whole windows.
+    numerics_class, tip: of the last window.
+    signers: neurons that signed links of it, by what it sent: not held against its windows.
+    """
+
+    peer: str
+    num_tokens: int
+    numerics_class: str
+    tip: Name
+    signers: list[str]
+
+
 class LinkValue(Struct, frozen=True):
     """One link: `signer` computed the windows after `base` up to `tip`, and says so.
 

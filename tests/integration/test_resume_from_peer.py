@@ -57,6 +57,9 @@ class Asked:
         assert sum(cached.values()) + found["usage"]["computed"] == self.num_tokens
         return found
 
+    def where(self, node: Gliad) -> Any:
+        return node.json("where", "tiny", "--token-ids", str(self._file))
+
 
 def start(node: Gliad, *friends: str) -> str:
     """Returns: its address."""
@@ -91,6 +94,10 @@ def test_what_was_computed_in_public_is_taken_and_passed_on(tmp_path: Path) -> N
         (source,) = two.json("peers")
         assert source["blocks_in"] >= 2 * (NUM_TOKENS // 16 - 1)
         assert one.json("peers")[0]["blocks_out"] == source["blocks_in"]
+        (holder,) = asked.where(two)["holders"]
+        assert holder["peer"] == source["peer"]
+        assert holder["num_tokens"] == NUM_TOKENS // 16 * 16
+        assert holder["signers"] == [one.json("id")["neuron"]]
         again = asked.of(two, "--public")
         assert again["usage"]["cached"]["peers"] == 0
         assert again["token_ids"] == first["token_ids"]

@@ -54,7 +54,7 @@ def test_nothing_at_all_costs_one_turn() -> None:
     for compute_s in (0.1, 1.0, 8.0, 100.0):
         patience = Patience(NOW_S, compute_s, compute_s / 100)
         waited_s = patience.deadline_s - NOW_S
-        assert waited_s <= max(LEAST_S, DELAY_SHARE * compute_s / 2) + 1e-9
+        assert waited_s <= max(LEAST_S, DELAY_SHARE * compute_s) + 1e-9
         patience.arrived(NOW_S + waited_s / 2)
         assert patience.deadline_s <= NOW_S + waited_s + budget_s(compute_s)
 
@@ -70,7 +70,7 @@ def test_windows_that_come_as_fast_as_they_are_computed_are_taken_to_the_end() -
     while now_s < slow.deadline_s:
         slow.arrived(now_s)
         now_s += 0.15
-    assert slow.deadline_s <= NOW_S + 1.5
+    assert slow.deadline_s <= NOW_S + 2.0
 
 
 @given(st.lists(st.none() | st.floats(1.0, 1e9), max_size=8), st.integers(1, 10**9))

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from daemon.verbs.explaining import explanation_lines
+from daemon.verbs.explaining import explanation_lines, fetched_lines
 from glia.local import messages as m
-from glia.local.values import ReasonValue
+from glia.local.values import FetchedValue, ReasonValue, SourceValue
 from glia.model.tokenizer import Tokenizer
 from tests.cli_parts import World, say, sent
 from tests.fake_gliad import FakeGliad
@@ -65,3 +65,16 @@ def test_a_prompt_that_ends_where_another_goes_on() -> None:
     reason = ReasonValue("differs", 2, "story", -1, 7)
     _, line = explanation_lines(m.ExplainReply(1, 0, [reason]), [1, 2, 7], None)
     assert line == "  conversation story ends before token 2, here token id 7"
+
+
+def test_what_peers_gave_and_why_no_more() -> None:
+    assert fetched_lines(None) == []
+    sources = [SourceValue("12D3", 60, 4096, "done"), SourceValue("12D4", 0, 0, "stalled")]
+    assert fetched_lines(FetchedValue(480, sources, "slow")) == [
+        "480 prompt tokens came from peers",
+        "  peer 12D3: 60 blocks, 4.0 KiB",
+        "  peer 12D4: 0 blocks, 0 B, then stalled",
+        "  no more: computing is sooner than what peers send",
+    ]
+    assert fetched_lines(FetchedValue(480, [], "")) == ["480 prompt tokens came from peers"]
+    assert fetched_lines(FetchedValue(0, [], "private"))[1].endswith("no peer was asked")

@@ -79,6 +79,8 @@ from glia.local.messages.peers import (
     IdentityReply,
     Peers,
     PeersReply,
+    Where,
+    WhereReply,
 )
 
 PROTOCOL_VERSION = 1
@@ -109,6 +111,7 @@ ClientMessage = (
     | BanPeer
     | Links
     | NextBlock
+    | Where
     | Shutdown
     | Attach
     | Staging
@@ -151,6 +154,7 @@ DaemonMessage = (
     | PeersReply
     | LinksReply
     | NextBlockReply
+    | WhereReply
     | Matched
     | Leased
     | Sealed
@@ -174,6 +178,6 @@ __all__ = [
     "Lease", "Leased", "Links", "LinksReply", "Match", "Matched", "Models", "ModelsReply",
     "NextBlock", "NextBlockReply", "Peers", "PeersReply", "Progress", "Publish", "PublishReply",
     "ReadConversation", "Ready", "Release", "Reply", "Run", "Runs", "RunsReply", "Seal",
-    "Sealed", "Shutdown", "Staging", "Status", "StatusReply", "Welcome",
+    "Sealed", "Shutdown", "Staging", "Status", "StatusReply", "Welcome", "Where", "WhereReply",
     "client_decoder", "daemon_decoder", "encoder",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from glia.local.messages.base import Call, Reply
-from glia.local.values import Count, Name, PeerValue
+from glia.local.values import Count, HolderValue, Label, Name, PeerValue, Tokens
 
 PeerText = Annotated[str, Meta(min_length=1, max_length=128)]
 
@@ -55,3 +55,18 @@ class BanPeer(Call, frozen=True):
 
     peer: PeerText
     banned: bool = True
+
+
+class Where(Call, frozen=True):
+    """Who has how much of a prompt. Peers are asked by its prefix keys; nothing is fetched."""
+
+    model: Label
+    tokens: Tokens
+
+
+class WhereReply(Reply, frozen=True):
+    """Those that have some of it, the most first; and how many were asked, and answered."""
+
+    holders: list[HolderValue]
+    num_asked: int
+    num_answered: int
