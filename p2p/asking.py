@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from glia.errors import NotFound, RemoteProtocolError
+from glia.errors import NotFound, PeerLost, RemoteProtocolError
 from glia.graph.ids import PrefixKey, WindowId
 from p2p.frames import Reader, encode_frame, send_body
 from p2p.host import Stream
@@ -96,5 +96,5 @@ class Asking:
     async def _frame(self) -> bytes:
         frame = await self._reader.frame(ANSWER_TIMEOUT_S)
         if frame is None:
-            raise RemoteProtocolError("the stream ended before its answer")
+            raise PeerLost("the stream ended before its answer")
         return frame

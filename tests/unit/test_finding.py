@@ -275,6 +275,25 @@ def test_one_of_the_directory_that_cannot_be_met_keeps_out_no_other(
     in_world(main)
 
 
+def test_who_leaves_before_its_answer_has_not_lied() -> None:
+    async def main(net: Internet) -> None:
+        getter, leaving = net.host("getter"), net.host("leaving")
+
+        async def leave(stream: Stream) -> None:
+            await Reader(stream).frame()
+            await stream.finish()
+
+        leaving.serve(FIND, leave)
+        await meet(getter, leaving)
+        node = Getter(getter)
+        found = await node.find(LONG, [leaving])
+        assert found.answer is None
+        assert found.unheard == {leaving.peer_id}
+        assert node.bad == []
+
+    in_world(main)
+
+
 @pytest.mark.parametrize("lie", ["records", "class", "count", "never ends", "no message"])
 def test_a_liar_is_noted_and_the_next_peer_answers(lie: str) -> None:
     async def main(net: Internet) -> None:
