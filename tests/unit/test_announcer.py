@@ -10,6 +10,7 @@ import trio
 from glia.graph.boundaries import announced
 from glia.graph.ids import ModelId
 from glia.graph.link import parse_link, sign_link
+from glia.graph.neuron import Signer
 from glia.graph.spans import claims
 from p2p.announcing import topic_of
 from p2p.testing.internet import Internet
@@ -177,7 +178,7 @@ def test_while_the_network_is_off_nothing_is_tried(tmp_path: Path) -> None:
 
 def test_what_others_attest_is_announced_with_their_link(tmp_path: Path) -> None:
     chain = make_chain(3)
-    other = type(SIGNER)(b"\2" * 32)
+    other = Signer(b"\2" * 32)
 
     async def body(net: Internet, ours: Net, theirs: Net, nursery: trio.Nursery) -> None:
         (claim,) = claims(chain.records, 0)
@@ -201,5 +202,22 @@ def test_who_has_to_do_with_a_model_is_in_its_topic(tmp_path: Path) -> None:
         assert ours.host.gossip.is_member(topic_of(MODEL))
         assert ours.host.gossip.is_member(topic_of(second))
         assert not ours.host.gossip.is_member(topic_of(ModelId(b"\6" * 32)))
+
+    two_nodes(tmp_path, body)
+
+
+def test_of_several_links_to_a_window_its_own_is_told(tmp_path: Path) -> None:
+    chain = make_chain(3)
+    (claim,) = claims(chain.records, 0)
+    others = [Signer(bytes([number]) * 32) for number in range(2, 8)]
+
+    async def body(net: Internet, ours: Net, theirs: Net, nursery: trio.Nursery) -> None:
+        publish(ours, chain, hold_s=0)
+        links = [sign_link(other, claim, 1, int(STARTED_S)) for other in others]
+        ours.published.put((), links)
+        nursery.start_soon(announcer_of(ours).run)
+        await trio.sleep(30)
+        (value,) = await theirs.host.directory.get(chain.keys[2])
+        assert parse_link(value).signer == SIGNER.neuron
 
     two_nodes(tmp_path, body)
