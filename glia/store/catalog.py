@@ -18,7 +18,7 @@ from glia.graph.ids import BlockId, PrefixKey, WindowId
 from glia.graph.window import WindowRecord, parse_window
 from glia.store.dead import Dead
 from glia.store.draft import Draft
-from glia.store.index import Change, Index
+from glia.store.index import Change, DiskFull, Index
 from glia.store.keys import (
     NEXT,
     PREFIX,
@@ -229,7 +229,7 @@ class Catalog:
 
     def _write(self, changes: Sequence[Change], *, sync: bool) -> None:
         if self.writes_refused:  # behind a torn record LevelDB's log could not be read
-            raise StoreFull("the disk is full", hint="free disk space; the store goes on by itself")
+            raise DiskFull
         try:
             self.index.write(changes, sync=sync)
         except StoreBroken:

@@ -21,15 +21,18 @@ from glia.store.base import CheckReport, Forgotten, Progress, SealedWindow, Stor
 from glia.store.check import check_store
 from glia.store.commit import CommitQueue
 from glia.store.files import sync_directory
+from glia.store.index import NO_SPACE, DiskFull
 from glia.store.lock import StoreLock
 from glia.store.opening import open_catalog
 from glia.store.plan import check_sizes
 from glia.store.reader import Reader
 from glia.store.remover import MAX_AT_ONCE, Remover
 from glia.store.repair import Mender
+from glia.store.reserve import RESERVE_BYTES, Reserve
 from glia.store.tail import Tail
 from glia.store.writer import Writer
 
+RESERVE = "reserve"
 DEFAULT_SEGMENT_BYTES = 128 * 1024 * 1024
 _log = logging.getLogger("glia.store")
 
@@ -43,14 +46,20 @@ class DiskStore:
     """
 
     def __init__(
-        self, path: Path, cap_bytes: int, segment_bytes: int = DEFAULT_SEGMENT_BYTES
+        self,
+        path: Path,
+        cap_bytes: int,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        reserve_bytes: int = 0,
     ) -> None:
         """Open, create, or repair. Where the cap has become smaller, the next `put` or `spare`
         makes room.
 
         Args:
-            cap_bytes: what segments and rows of the index may take together.
+            cap_bytes: what segments, rows of the index, and the reserve may take together.
             segment_bytes: when to begin a new segment; at most an eighth of the cap.
+            reserve_bytes: of the disk, for opening and removing when it is full; at most a 16th
+                of the cap, and of the disk.
         Raises: StoreLocked, StoreVersion, StoreFull, StoreBroken.
         """
         self._cap = cap_bytes
@@ -64,19 +73,30 @@ class DiskStore:
             self._lock = StoreLock(path / "lock")
             with ExitStack() as undo:
                 undo.callback(self._lock.release)
+                self._reserve = Reserve(path / RESERVE, reserve_bytes, cap_bytes)
+                self._reserve.lend()
                 self._catalog, start, missing = open_catalog(path)
                 undo.callback(self._catalog.index.close)
                 self._mender = Mender(self._catalog)
                 self._tail = Tail(self._catalog, start, cap_bytes, segment_bytes)
-                self._remover = Remover(self._catalog, self._tail, cap_bytes, missing)
+                most_bytes = cap_bytes - self._reserve.wanted_bytes
+                self._remover = Remover(self._catalog, self._tail, most_bytes, missing)
                 self._writer = Writer(
-                    self._catalog, self._mender, self._tail, self._remover, cap_bytes
+                    self._catalog,
+                    self._mender,
+                    self._tail,
+                    self._remover,
+                    self._reserve,
+                    most_bytes,
                 )
                 self._finish()
                 for directory in (path, path.parent):  # what was made here outlives a power cut
                     sync_directory(directory)
                 undo.pop_all()
         except OSError as error:
+            if error.errno in NO_SPACE:
+                hint = f"free {RESERVE_BYTES // 2**20} MiB at {path}, then gliad start"
+                raise DiskFull("the disk is full: the store cannot be opened", hint=hint) from error
             raise StoreBroken(f"the store cannot be opened: {error}") from error
         self._reader = Reader(self._catalog, self._mender, self._remover)
         self._queue = CommitQueue(self._catalog.lock, self._writer.commit)
@@ -126,11 +146,11 @@ class DiskStore:
                 return
 
     def spare(self, windows: Collection[WindowId] | None) -> None:
-        """See BlockStore. Makes room where the cap has become smaller."""
+        """See BlockStore. Makes room where the cap has become smaller, and for the reserve."""
         self._open()
         with self._catalog.lock, suppress(GliaError):  # the next put says what is wrong
             self._remover.spared = frozenset(windows) if windows is not None else None
-            self._writer.changed(partial(self._remover.make_room, 0))
+            self._writer.freeing(partial(self._remover.make_room, 0))
 
     def forget(self, windows: Collection[WindowId], progress: Progress | None = None) -> Forgotten:
         """See BlockStore. Progress counts windows, then rows of the index.
@@ -173,7 +193,7 @@ class DiskStore:
         """See BlockStore. Hits and misses count windows of load and blocks of read_block."""
         state = self._catalog.state
         return StoreStats(
-            used_bytes=self._catalog.num_bytes,
+            used_bytes=self._catalog.num_bytes + self._reserve.size_bytes,
             cap_bytes=self._cap,
             num_windows=state.num_windows,
             num_blocks=state.num_blocks,
@@ -203,7 +223,7 @@ class DiskStore:
         for start in range(0, len(names), MAX_AT_ONCE):
             some = names[start : start + MAX_AT_ONCE]
             with self._catalog.lock:
-                forgotten = self._writer.changed(partial(self._remover.forget, some, going))
+                forgotten = self._writer.freeing(partial(self._remover.forget, some, going))
             num_windows += forgotten.num_windows
             num_bytes += forgotten.freed_bytes
             progress(start + len(some), len(names))
@@ -211,7 +231,8 @@ class DiskStore:
             with self._catalog.lock:
                 self._writer.changed(self._remover.ensure_erased)
         if names or self._catalog.state.unscrubbed:
-            self._writer.mended(partial(self._mender.scrub, progress))
+            scrub = partial(self._mender.scrub, progress)
+            self._writer.with_reserve(partial(self._writer.mended, scrub))
         # Shared blocks that were written again may take more than what went.
         return Forgotten(num_windows, max(0, num_bytes))
 

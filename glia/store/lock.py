@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from glia.errors import StoreBroken, StoreLocked
@@ -28,8 +29,9 @@ class StoreLock:
                 f"process {holder or '(unknown)'} has this store open",
                 hint="gliad stop, or use another --data-dir",
             ) from error
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # a full disk: the lock holds without a name
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         """Idempotent. The file stays: removing it would race with the next holder."""

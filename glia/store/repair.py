@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from dataclasses import replace
 from itertools import islice
 
-from glia.errors import IntegrityError, StoreBroken, StoreFull
+from glia.errors import IntegrityError, StoreBroken
 from glia.graph.ids import WindowId
 from glia.store.base import Progress
 from glia.store.catalog import Catalog, Found
-from glia.store.index import WRITE_BUFFER_BYTES, Index, IndexDamaged
+from glia.store.index import WRITE_BUFFER_BYTES, DiskFull, Index, IndexDamaged
 from glia.store.keys import STATE, window_key
 from glia.store.opening import COPY_OF_INDEX, NEW_INDEX
 from glia.store.recover import rebuild
+from glia.store.reserve import room_bytes
 from glia.store.scan import group_at
 from glia.store.schema import decode_state
 
@@ -32,16 +32,18 @@ class Mender:
         self._no_rebuild_before = 0.0
         self._no_scrub_before = 0.0
 
-    def accept_writes(self) -> None:
+    def accept_writes(self, *, few: bool = False) -> None:
         """After a refused write: open the index again, once there is room for it.
 
-        Raises: StoreFull (reads go on), StoreBroken, IndexDamaged.
+        Args: few: what is written next gives room back.
+        Raises: DiskFull (reads go on), StoreBroken, IndexDamaged, OSError.
         """
         catalog = self._catalog
         if not catalog.writes_refused:
             return
-        if self._room_bytes() < 2 * WRITE_BUFFER_BYTES:
-            raise StoreFull("the disk is full", hint="free disk space; the store goes on by itself")
+        needed = catalog.index.opening_bytes if few else 2 * WRITE_BUFFER_BYTES
+        if room_bytes(catalog.path) < needed:
+            raise DiskFull
         catalog.index.reopen()
         value = catalog.index.get(STATE)
         stored = decode_state(value) if value is not None else None
@@ -113,7 +115,7 @@ class Mender:
         state = self._catalog.state
         if not state.unscrubbed or time.monotonic() < self._no_scrub_before:
             return
-        if self._room_bytes() >= state.index_bytes + 2 * WRITE_BUFFER_BYTES:
+        if room_bytes(self._catalog.path) >= state.index_bytes + 2 * WRITE_BUFFER_BYTES:
             self._no_scrub_before = time.monotonic() + _SCRUB_PAUSE_S
             self.scrub(lambda done, total: None)
 
@@ -144,10 +146,6 @@ class Mender:
             self._catalog.index.changed = None
             copy.close()
             shutil.rmtree(path, ignore_errors=True)
-
-    def _room_bytes(self) -> int:
-        room = os.statvfs(self._catalog.path)
-        return room.f_bavail * room.f_frsize
 
     def _copy_rows(self, copy: Index, progress: Progress) -> None:
         state = self._catalog.state

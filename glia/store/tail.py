@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from glia.errors import StoreBroken, StoreFull
+from glia.errors import StoreBroken
 from glia.store.append import Appender
 from glia.store.catalog import Catalog
 from glia.store.group import GROUPS_AT
-from glia.store.index import NO_SPACE
+from glia.store.index import NO_SPACE, DiskFull
 from glia.store.plan import Cursor, Plan
 
 _SEGMENTS_PER_CAP = 8  # one that stays for a few windows should not be much of a small store
@@ -32,7 +32,7 @@ class Tail:
     def appended(self, plan: Plan) -> Iterator[None]:
         """The plan's groups are on disk; when leaving with an error, they never were.
 
-        Raises: StoreFull, StoreBroken.
+        Raises: DiskFull, StoreBroken.
         """
         before = self.end
         try:
@@ -41,9 +41,7 @@ class Tail:
         except OSError as error:
             self._undo(before, plan)
             if error.errno in NO_SPACE:
-                raise StoreFull(
-                    "the disk is full", hint="free disk space; the store goes on by itself"
-                ) from error
+                raise DiskFull from error
             raise StoreBroken(f"the store cannot be written: {error.strerror}") from error
         except BaseException:
             self._undo(before, plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -11,10 +12,11 @@ from glia.graph.ids import BlockId, WindowId
 from glia.store.base import SealedWindow
 from glia.store.catalog import Catalog
 from glia.store.commit import Ticket
-from glia.store.index import IndexDamaged
+from glia.store.index import DiskFull, IndexDamaged
 from glia.store.plan import Plan, plan_put
 from glia.store.remover import Remover
 from glia.store.repair import Mender
+from glia.store.reserve import Reserve
 from glia.store.schema import Location, Span
 from glia.store.tail import Tail
 
@@ -22,22 +24,34 @@ _T = TypeVar("_T")
 
 
 class Writer:
-    """The one writer of a store; every method is called under the catalog's lock."""
+    """The one writer of a store; methods are called under the catalog's lock."""
 
     def __init__(
-        self, catalog: Catalog, mender: Mender, tail: Tail, remover: Remover, cap_bytes: int
+        self,
+        catalog: Catalog,
+        mender: Mender,
+        tail: Tail,
+        remover: Remover,
+        reserve: Reserve,
+        cap_bytes: int,
     ) -> None:
+        """Args: cap_bytes: without the reserve."""
         self._catalog = catalog
         self._mender = mender
         self._tail = tail
         self._remover = remover
+        self._reserve = reserve
         self._cap = cap_bytes
 
     def commit(self, tickets: Sequence[Ticket]) -> None:
         """Store all tickets' windows together where the cap has room for them, else one by one.
 
+        The reserve comes before them: what fills the disk must leave room to be removed.
+
         Raises: StoreFull, StoreBroken for all; or leaves them in the tickets they concern.
         """
+        if not self.mended(self._reserve.take):
+            raise DiskFull
         together = [window for ticket in tickets for window in ticket.windows]
         if len(tickets) == 1 or self.changed(lambda: self._fits(self._plan(together))):
             self.changed(lambda: self._store(together))
@@ -54,7 +68,30 @@ class Writer:
 
         Raises: as mended; StoreFull while it cannot.
         """
-        self.mended(self._mender.accept_writes)
+        return self._changed(step, few=False)
+
+    def freeing(self, step: Callable[[], _T]) -> _T:
+        """As changed, of a step that makes room. Raises: as changed."""
+        return self.with_reserve(partial(self._changed, step, few=True))
+
+    def with_reserve(self, step: Callable[[], _T]) -> _T:
+        """What a step returns; taken once more, with the reserve's room, where the disk is full.
+
+        The one method that is called without the lock, too. Raises: what the step raises.
+        """
+        try:
+            return step()
+        except DiskFull:
+            with self._catalog.lock:
+                if not self.mended(self._reserve.give_up):
+                    raise
+            return step()
+        finally:
+            with self._catalog.lock, suppress(OSError):  # the next put says what is wrong
+                self._reserve.take()
+
+    def _changed(self, step: Callable[[], _T], *, few: bool) -> _T:
+        self.mended(partial(self._mender.accept_writes, few=few))
         self._catalog.dead.erase()
         return self.mended(step)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -23,10 +24,12 @@ from glia.store.base import Buffer, SealedWindow
 from glia.store.disk import DiskStore
 from glia.store.remover import Remover
 from glia.store.repair import Mender
+from glia.store.reserve import RESERVE_BYTES
 from tests.builders import TINY, WIDE, make_chain
 from tests.store_parts import (
     MIB,
     assert_holds,
+    disk_bytes,
     hits,
     killed,
     load,
@@ -291,6 +294,96 @@ def test_a_disk_too_full_to_forget_says_so_and_forgets_later(small_disk: Path) -
     for windows in chains[1:]:
         assert_holds(store, windows[:2])
     store.close()
+
+
+def _fill(disk: Path) -> None:
+    """Not a byte is left."""
+    with suppress(OSError), (disk / f"ballast{time.monotonic_ns()}").open("ab", 0) as file:
+        for size in (MIB, 4096):
+            with suppress(OSError):
+                while file.write(bytes(size)):
+                    pass
+
+
+def _on_full_disk(disk: Path, cap_bytes: int = 4096 * MIB) -> DiskStore:
+    _fill(disk)
+    store = DiskStore(disk / "store", cap_bytes, reserve_bytes=RESERVE_BYTES)
+    store.spare(())
+    return store
+
+
+@pytest.mark.spec(30)
+@pytest.mark.fault("F5")
+def test_on_a_full_disk_a_store_opens_is_read_and_makes_room(small_disk: Path) -> None:
+    path = small_disk / "store"
+    store = DiskStore(path, 4096 * MIB, reserve_bytes=RESERVE_BYTES)
+    store.spare(())
+    windows = [sealed(make_chain(1, profile=WIDE, seed=seed))[0] for seed in range(500)]
+    num_put = _put_until_full(store, windows)  # it was the store that filled the disk
+    assert 100 < num_put < 500
+    put = windows[:num_put]
+    for _ in range(5):
+        killed(store)
+        store = _on_full_disk(small_disk)
+        _fill(small_disk)
+        assert_holds(store, put[::40])
+        with pytest.raises(StoreFull):
+            store.put(windows[num_put:])
+    store.close()
+    store = _on_full_disk(small_disk)
+    _fill(small_disk)
+    assert store.forget(names(put[-4:])).num_windows == 4
+    assert hits(path, sentinels(put[-4:])) == []
+    assert_holds(store, put[:-4:40])
+    killed(store)
+    store = _on_full_disk(small_disk, 8 * MIB)  # which doctor advises
+    assert store.stats().used_bytes <= 8 * MIB
+    assert disk_bytes(path) <= 10 * MIB
+    store.put(windows[num_put : num_put + 4])
+    assert_holds(store, windows[num_put : num_put + 4])
+    assert store.check().bad_windows == 0
+    store.close()
+
+
+@pytest.mark.spec(30)
+@pytest.mark.fault("F5")
+def test_a_store_that_cannot_be_opened_says_how_much_is_to_be_freed(small_disk: Path) -> None:
+    windows = sealed(make_chain(8))
+    store = DiskStore(small_disk / "store", 4096 * MIB)
+    store.put(windows)
+    killed(store)
+    _fill(small_disk)
+    with pytest.raises(StoreFull, match="cannot be opened") as caught:
+        DiskStore(small_disk / "store", 4096 * MIB)
+    found = re.search(r"free ([\d,]+) KiB", caught.value.hint or "")
+    assert found is not None
+    for ballast in small_disk.glob("ballast?*"):
+        os.truncate(ballast, ballast.stat().st_size - 1024 * int(found[1].replace(",", "")))
+    store = DiskStore(small_disk / "store", 4096 * MIB)
+    assert_holds(store, windows)
+    store.close()
+
+
+@pytest.mark.spec(30)
+def test_the_reserve_counts_against_the_cap_and_is_cut_with_it(tmp_path: Path) -> None:
+    reserve = tmp_path / "store" / "reserve"
+    store = DiskStore(tmp_path / "store", 64 * MIB, reserve_bytes=RESERVE_BYTES)
+    store.spare(())
+    assert store.stats().used_bytes == reserve.stat().st_size == 4 * MIB
+    assert reserve.stat().st_blocks * 512 >= 4 * MIB
+    windows = [sealed(make_chain(1, profile=WIDE, seed=seed))[0] for seed in range(500)]
+    for start in range(0, 500, 50):
+        store.put(windows[start : start + 50])
+        assert store.stats().used_bytes <= 64 * MIB
+    assert store.stats().num_evicted
+    store.close()
+    store = DiskStore(tmp_path / "store", 16 * MIB, reserve_bytes=RESERVE_BYTES)
+    store.spare(())
+    assert reserve.stat().st_size == MIB
+    assert store.stats().used_bytes <= 16 * MIB
+    store.close()
+    DiskStore(tmp_path / "store", 16 * MIB).close()
+    assert not reserve.exists()
 
 
 @pytest.mark.spec(30, 31)
