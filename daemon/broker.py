@@ -36,11 +36,13 @@ class Generation:
 
     Attributes:
         arrival_s, begun_s: when gliad had the call, and when an engine was ready for it.
+        ended: set once nothing of it is to be done any more, its recording neither.
     """
 
     def __init__(self, call: Generate) -> None:
         self.call = call
         self.arrival_s = self.begun_s = trio.current_time()
+        self.ended = trio.Event()
         self._waiting = trio.CancelScope()
         self._link: EngineLink | None = None
         self._run_id = 0

@@ -108,7 +108,7 @@ class Server:
 
     async def _converse(self, wire: Wire, peer: Peer) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._send, wire, nursery.cancel_scope)
+            nursery.start_soon(self._send, wire)
             try:
                 await self._session(wire, peer)
             except (RemoteProtocolError, QuotaExceeded) as error:
@@ -118,10 +118,10 @@ class Server:
             finally:
                 nursery.cancel_scope.cancel()
 
-    async def _send(self, wire: Wire, scope: trio.CancelScope) -> None:
+    async def _send(self, wire: Wire) -> None:
         with suppress(OSError):
             await wire.run_sender()
-        scope.cancel()
+        wire.lose()  # the session ends by it
 
     async def _session(self, wire: Wire, peer: Peer) -> None:
         with self._opening() as scope:

@@ -1,7 +1,8 @@
 """One connection from its Hello to its end.
 
 Memory calls are answered one after the other, in order; every other call has a task of
-its own. Whatever goes wrong here ends this connection and nothing else.
+its own. Whatever goes wrong here ends this connection and nothing else. One that goes away
+ends its requests as a Cancel does: what there is of their answers is recorded.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from glia.local.messages import (
 KINDS = ("client", "engine")
 _MAX_CALLS = 1024
 _MAX_AT_ONCE = 4  # of those that use threads: every connection shares these
+_ENDING_S = 30.0  # for an engine to end what was cancelled, and for the disk
 _MEMORY_CALLS = get_args(MemoryCall)
 _CALLS_WITH_TASKS = (Generate, *get_args(api.ApiCall))
 _FROM_ENGINE = get_args(FromEngine)
@@ -62,7 +64,7 @@ class Session:
         self._link: EngineLink | None = None
         self._num_calls = 0
         self._is_engine = False
-        self._scope = trio.CancelScope()
+        self._reading = trio.CancelScope()
 
     def welcome(self, hello: Hello) -> None:
         """Answer the Hello. Raises: RemoteProtocolError for another version or kind."""
@@ -88,19 +90,40 @@ class Session:
         """Serve until the other side goes away. Raises: RemoteProtocolError, OSError."""
         try:
             async with trio.open_nursery() as nursery:
-                self._scope = nursery.cancel_scope
                 nursery.start_soon(self._answer_memory_calls)
-                messages: list[ClientMessage] | None = first
-                while messages is not None:
-                    for message in messages:
-                        await self._take(message, nursery)
-                    messages = await self._wire.receive()
+                nursery.start_soon(self._stop_reading_when_lost)
+                try:
+                    await self._read(first, nursery)
+                    self._wire.lose()
+                finally:
+                    await self._end_generations()
                 nursery.cancel_scope.cancel()
         finally:
             self._memory_calls.close()
             if self._link is not None:
                 self._link.close()
                 self._parts.engines.detach(self._link)
+
+    async def _read(self, first: list[ClientMessage], nursery: trio.Nursery) -> None:
+        messages: list[ClientMessage] | None = first
+        with self._reading:
+            while messages is not None:
+                for message in messages:
+                    await self._take(message, nursery)
+                messages = await self._wire.receive()
+
+    async def _stop_reading_when_lost(self) -> None:
+        await self._wire.lost.wait()
+        self._reading.cancel()
+
+    async def _end_generations(self) -> None:
+        """Cancel them all, and return when they are recorded."""
+        under_way = list(self._generations.values())
+        for generation in under_way:
+            generation.cancel()
+        with trio.move_on_after(_ENDING_S):
+            for generation in under_way:
+                await generation.ended.wait()
 
     async def _take(self, message: ClientMessage, nursery: trio.Nursery) -> None:
         if self._link is not None:
@@ -176,13 +199,14 @@ class Session:
             return await self._parts.broker.generate(generation, self._deliver)
         finally:
             del self._generations[call.id]
+            generation.ended.set()
 
     def _deliver(self, event: Progress | Emitted) -> None:
         """Post an event; called from an engine's task, which our trouble must not end."""
         try:
             self._wire.post(event)
         except GliaError:
-            self._scope.cancel()
+            self._wire.lose()
 
     def _attach(self, call: Attach) -> None:
         """An engine that serves a model becomes one that can be asked. Raises: BadRequest."""

@@ -42,7 +42,11 @@ def peer_of(sock: trio.socket.SocketType) -> Peer:
 
 
 class Wire:
-    """A connected socket. One task receives, `run_sender` sends."""
+    """A connected socket. One task receives, `run_sender` sends.
+
+    Attributes:
+        lost: set once nothing is sent any more.
+    """
 
     def __init__(self, sock: trio.socket.SocketType) -> None:
         self._sock = sock
@@ -51,6 +55,7 @@ class Wire:
         self._waiting_bytes = 0
         self._posted = trio.Event()
         self._sent = trio.Event()
+        self.lost = trio.Event()
 
     async def receive(self) -> list[ClientMessage] | None:
         """Messages that have arrived, at least one; None at the end.
@@ -73,6 +78,8 @@ class Wire:
 
         Raises: QuotaExceeded where the other side has not read for too long.
         """
+        if self.lost.is_set():
+            return
         frame = bytes(encode_frame(message))
         if self._waiting_bytes + len(frame) > _FULL_BYTES:
             raise QuotaExceeded("the client does not read its answers")
@@ -82,13 +89,19 @@ class Wire:
 
     async def ready(self) -> None:
         """Return when what waits to be sent is little."""
-        while self._waiting_bytes > _HIGH_BYTES:
+        while self._waiting_bytes > _HIGH_BYTES and not self.lost.is_set():
             await self._sent.wait()
 
     async def drained(self) -> None:
         """Return when everything posted was sent."""
-        while self._waiting_bytes:
+        while self._waiting_bytes and not self.lost.is_set():
             await self._sent.wait()
+
+    def lose(self) -> None:
+        """The other side reads no more: what waits, and what is posted, goes nowhere."""
+        self.lost.set()
+        self._outbox.clear()
+        self._sent.set()
 
     async def run_sender(self) -> None:
         """Send what is posted, for ever. Raises: OSError where the other side is gone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,10 +57,12 @@ def refused(node: RunningNode, says: str, *words: str) -> str:
     return done.stderr.splitlines()[-1]
 
 
-def is_answering(client: Client) -> bool:
-    """Whether the last request has some of its answer."""
-    run = client.runs()[0]
-    return run.state == "running" and run.completion_tokens > 0
+def is_answering(client: Client, name: str = "story") -> bool:
+    """Whether the last request is one of this conversation, and has some of its answer."""
+    return any(
+        run.conversation == name and run.state == "running" and run.completion_tokens > 0
+        for run in client.runs()[:1]
+    )
 
 
 @pytest.mark.spec(60)
@@ -106,6 +109,34 @@ def test_a_chat_is_stopped_outlives_gliad_and_goes_on(node: RunningNode) -> None
     assert sum(run["cached"].values()) + run["computed"] == run["prompt_tokens"]
     assert run["cached"]["l2"] >= len(before["tokens"]) - 2 * WINDOW
     assert run["conversation"] == "story"
+
+
+@pytest.mark.spec(65)
+@pytest.mark.parametrize("verb", ["chat", "run"])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_closed_terminal_leaves_what_was_said(
+    node: RunningNode, verb: str, number: signal.Signals
+) -> None:
+    name = f"{verb}-{number.name}"
+    words = ("tiny", "--conversation", name, "--max-tokens", "3000")
+    asked = ("chat", *words) if verb == "chat" else ("run", *words, "Where?")
+    with Terminal(node, *asked) as terminal:
+        if verb == "chat":
+            terminal.until("> ")
+            terminal.type("Where?\n")
+        with node.client() as client:
+            until(lambda: is_answering(client, name))
+        terminal.process.send_signal(number)
+        assert terminal.process.wait(10.0) == -number
+    with node.client() as client:
+        until(lambda: client.runs()[0].state == "cancelled")
+    kept = exported(node, name)
+    assert roles(kept) == ["user", "assistant"]
+    assert kept["messages"][0]["content"] == "Where?"
+    answer = kept["messages"][1]
+    assert 0 < answer["end"] - answer["start"] < 3000
+    (after,) = answers(node, "And?\n", "chat", *words[:3], "--max-tokens", "8")
+    assert known(after) >= (len(kept["tokens"]) - 2 * WINDOW) // WINDOW * WINDOW
 
 
 def test_a_conversation_that_goes_on_shows_where_it_was(node: RunningNode) -> None:
