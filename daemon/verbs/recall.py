@@ -7,7 +7,9 @@ nowhere else. Its log only says how much there should be.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ from glia.errors import (
 from glia.local.values import ConversationValue, ModelValue, WindowValue
 from glia.model.remembered import Hit, Remembered
 from glia.model.tokenizer import Tokenizer
+
+TokenizerOf = Callable[[ModelValue], Tokenizer | None]
 
 
 def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -72,7 +76,7 @@ def _recall(args: argparse.Namespace) -> int:
         models = client.models()
         if args.all:
             return _search_all(client, args, models)
-        past = read_past(client, args.name, models)
+        past = read_past(client, args.name, models, tokenizer_of)
     text = _remembered(args, past)
     hits = list(text.find(args.search)) if args.search is not None else None
     if args.json:
@@ -97,7 +101,9 @@ def _check_given(args: argparse.Namespace) -> None:
         raise BadRequest("no such tokens", hint="0 <= --from <= --to")
 
 
-def read_past(client: Client, name: str, models: list[ModelValue]) -> Past:
+def read_past(
+    client: Client, name: str, models: list[ModelValue], tokenizer_of: TokenizerOf
+) -> Past:
     """The stored windows of a conversation. Raises: UnknownConversation, IntegrityError."""
     found = client.conversation(name)
     about = found.about
@@ -140,11 +146,12 @@ def _search_all(client: Client, args: argparse.Namespace, models: list[ModelValu
     found: list[tuple[str, Hit]] = []
     code = 0
     progress = show.ProgressLine()
+    load = cache(tokenizer_of)  # of one model once: all conversations may be of it
     known = client.conversations()
     for number, about in enumerate(known):
         progress("searching", number, len(known))
         try:
-            past = read_past(client, about.name, models)
+            past = read_past(client, about.name, models, load)
             found += [(about.name, hit) for hit in _remembered(args, past).find(args.search)]
         except (NotRunning, ProtocolError):  # the others would fail, too
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,6 +105,22 @@ def test_all_conversations_are_searched(
     ]
     rows = say(capfd, "recall", "--all", "--search", "BOOK").out.splitlines()
     assert [row.split()[0] for row in rows] == ["NAME", "@00000001", "story"]
+
+
+def test_a_tokenizer_is_loaded_once_for_all_conversations(
+    gliad: FakeGliad, tokens: list[int], world: World, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        world.conversations.kept[f"@0000000{number}"] = Kept(tokens, [], 2.0, tip=TIP)
+    loaded, load = [], Tokenizer.load
+
+    def counted(path: Path) -> Tokenizer:
+        loaded.append(path)
+        return load(path)
+
+    monkeypatch.setattr(Tokenizer, "load", counted)
+    assert len(say(capfd, "recall", "--all", "--search", "BOOK", "--json").json) == 6
+    assert len(loaded) == 1
 
 
 def test_windows_that_say_something_else_are_no_past(
