@@ -7,6 +7,7 @@ import os
 import shlex
 import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from daemon.paths import Paths
@@ -71,7 +72,7 @@ def check_version(paths: Paths) -> None:
 
 
 class DataDirLock:
-    """Held while a node runs; the file carries its pid.
+    """Held while a node runs; the file carries its pid, if the disk has room for that.
 
     Attributes:
         predecessor: pid of a node that had it and did not end by itself; "" where none did.
@@ -84,9 +85,9 @@ class DataDirLock:
         for _ in range(_LOCK_TRIES):
             self._fd = self._open()
             if self._try_lock():
-                self.predecessor = os.pread(self._fd, 20, 0).decode(errors="replace").strip()
-                os.ftruncate(self._fd, 0)
-                os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+                text = os.pread(self._fd, 20, 0).decode(errors="replace").strip()
+                self.predecessor = text or ("" if self._is_new else "unknown")
+                self.name_holder()
                 return
             os.close(self._fd)
             time.sleep(_LOCK_PAUSE_S)
@@ -96,6 +97,14 @@ class DataDirLock:
             hint=f"gliad stop --data-dir {shlex.quote(str(paths.data_dir))}",
         )
 
+    def name_holder(self) -> None:
+        """Write the pid, if it is not there yet and can be."""
+        said = f"{os.getpid()}\n".encode()
+        with suppress(OSError):  # without a pid the lock holds as well
+            if os.pread(self._fd, len(said) + 1, 0) != said:
+                os.ftruncate(self._fd, 0)
+                os.pwrite(self._fd, said, 0)
+
     def release(self) -> None:
         """Remove the file and let go. Idempotent."""
         if self._fd >= 0:
@@ -104,8 +113,12 @@ class DataDirLock:
             self._fd = -1
 
     def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._is_new = True
+            with suppress(FileExistsError):
+                return os.open(self._path, flags | os.O_EXCL, 0o600)
+            self._is_new = False
             return os.open(self._path, flags, 0o600)
         except OSError as error:
             raise StoreBroken(f"{self._path}: {error.strerror}") from error

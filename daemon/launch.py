@@ -82,6 +82,8 @@ def stop(data_dir: Path, timeout_s: float) -> int:
         try:
             with Client.connect(data_dir, timeout_s=1.0) as client:
                 pid = client.welcome.pid
+                if process is None:  # on a full disk the lock may not say who has it
+                    process = os.pidfd_open(pid)
                 client.shutdown()
         except NotRunning:
             if not pid:

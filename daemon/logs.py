@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from contextlib import suppress
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -47,4 +48,5 @@ def open_log(path: Path, config: LogConfig) -> logging.Handler:
 def close_log(handler: logging.Handler) -> None:
     """The opposite of `open_log`."""
     logging.getLogger("gliad").removeHandler(handler)
-    handler.close()
+    with suppress(OSError):  # what a full disk refused is tried once more
+        handler.close()

@@ -49,6 +49,7 @@ from daemon.uses import Uses
 from glia.local.address import socket_path
 from glia.store.disk import DiskStore
 from glia.store.published import Published
+from glia.store.reserve import RESERVE_BYTES
 
 _FLUSH_S = 2.0  # of the 5 s that ending may take
 _PATIENCE_S = 10.0  # engines in the way of another model take new requests no longer
@@ -113,7 +114,8 @@ def _prepared(config: Config) -> Iterator[Prepared]:
         check_version(paths)
         arena = make_arena(config.l1.size_bytes)
         stack.callback(arena.close)
-        store = DiskStore(paths.store, config.l2.size_bytes, config.l2.segment_bytes)
+        l2 = config.l2
+        store = DiskStore(paths.store, l2.size_bytes, l2.segment_bytes, RESERVE_BYTES)
         stack.callback(store.close)
         files = ConversationFiles(paths.conversations)
         conversations = Conversations(files, config.conversations)
@@ -128,6 +130,8 @@ def _prepared(config: Config) -> Iterator[Prepared]:
         if published is not None:
             agent = f"gliad/{gliad_version()}"
             peering = open_peering(config.network, paths, agent, published, stack)
+        lock.name_holder()  # on a full disk there is room only now, and then no more
+        store.take_reserve()
         _log.info("gliad %s starts at %s", gliad_version(), paths.data_dir)
         if lock.predecessor:
             _log.warning(

@@ -146,11 +146,16 @@ class DiskStore:
                 return
 
     def spare(self, windows: Collection[WindowId] | None) -> None:
-        """See BlockStore. Makes room where the cap has become smaller, and for the reserve."""
+        """See BlockStore. Makes room where the cap has become smaller."""
         self._open()
         with self._catalog.lock, suppress(GliaError):  # the next put says what is wrong
             self._remover.spared = frozenset(windows) if windows is not None else None
             self._writer.freeing(partial(self._remover.make_room, 0))
+
+    def take_reserve(self) -> None:
+        """What opening may have given up: call it when nothing else needs room to be opened."""
+        with self._catalog.lock, suppress(OSError):  # the next put says what is wrong
+            self._reserve.take()
 
     def forget(self, windows: Collection[WindowId], progress: Progress | None = None) -> Forgotten:
         """See BlockStore. Progress counts windows, then rows of the index.

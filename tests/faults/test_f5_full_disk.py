@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from daemon.data_dir import DataDirLock
+from daemon.paths import Paths
 from glia.client import Client
-from glia.errors import StoreFull
+from glia.errors import AlreadyRunning, StoreFull
 from tests.builders import make_chain
 from tests.node_parts import MIB, RunningNode, until
 from tests.tiny_node import SETTINGS, add_manifest, prompt, run, save_model
@@ -103,6 +105,60 @@ def test_a_full_disk_costs_the_cache_and_not_the_answer(disk: Path, tmp_path: Pa
             assert (found.tokens, found.usage.computed) == (answer, 300 - 288)
         assert node.author().client.match(chain.tokens) == chain.window_ids
         _assert_sound(after)
+
+
+@pytest.mark.spec(30)
+@pytest.mark.fault("F5")
+def test_a_node_starts_on_a_full_disk_reads_and_forgets(disk: Path, tmp_path: Path) -> None:
+    settings = {**SETTINGS, "l2": {"size_bytes": 1024 * MIB, "segment_bytes": 4 * MIB}}
+    filler = Filler(disk / "filler")
+    with RunningNode(disk / "node", settings) as node:
+        add_manifest(node, save_model(tmp_path / "tiny"))
+        client = node.client()
+        known, other = (run(client, prompt(300, seed)) for seed in (1, 2))
+        filler.fill()
+        for end in (node.stop, node.kill, node.stop):
+            end()
+            filler.fill()
+            node.restart()
+            client = node.client()
+            filler.fill()
+            again = run(client, prompt(300, 1))
+            assert again.tokens == known.tokens
+            assert again.usage.cached.l2 > 200
+            assert run(client, prompt(300, 9)).warning  # answered, not recorded
+            said = client.conversation(known.conversation)
+            assert list(said.tokens[300:]) == known.tokens
+            assert int((node.data_dir / "gliad.lock").read_text()) == node.process.pid
+        gone = client.forget(other.conversation)
+        assert gone.num_windows >= 300 // 16
+        names = {said.name for said in client.conversations()}
+        assert known.conversation in names
+        assert other.conversation not in names
+
+        filler.give_back()
+        given_back_s = time.monotonic()
+        until(lambda: run(client, prompt(300, 3)).warning is None, RESUMES_S)
+        assert time.monotonic() - given_back_s <= RESUMES_S
+        _assert_sound(client)
+
+
+def test_a_lock_without_room_for_a_pid_holds(disk: Path) -> None:
+    (disk / "node").mkdir(mode=0o700)
+    Filler(disk / "filler").fill()
+    paths = Paths(disk / "node")
+    lock = DataDirLock(paths)
+    assert (lock.predecessor, paths.lock.read_text()) == ("", "")
+    with pytest.raises(AlreadyRunning):
+        DataDirLock(paths)
+    (disk / "filler").unlink()
+    lock.name_holder()
+    assert int(paths.lock.read_text()) == os.getpid()
+    lock.release()
+    paths.lock.touch(mode=0o600)
+    lock = DataDirLock(paths)  # of one that could not write its pid, and did not end by itself
+    assert lock.predecessor == "unknown"
+    lock.release()
 
 
 def _assert_sound(client: Client) -> None:

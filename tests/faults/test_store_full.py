@@ -308,6 +308,7 @@ def _fill(disk: Path) -> None:
 def _on_full_disk(disk: Path, cap_bytes: int = 4096 * MIB) -> DiskStore:
     _fill(disk)
     store = DiskStore(disk / "store", cap_bytes, reserve_bytes=RESERVE_BYTES)
+    store.take_reserve()
     store.spare(())
     return store
 
@@ -317,7 +318,7 @@ def _on_full_disk(disk: Path, cap_bytes: int = 4096 * MIB) -> DiskStore:
 def test_on_a_full_disk_a_store_opens_is_read_and_makes_room(small_disk: Path) -> None:
     path = small_disk / "store"
     store = DiskStore(path, 4096 * MIB, reserve_bytes=RESERVE_BYTES)
-    store.spare(())
+    store.take_reserve()
     windows = [sealed(make_chain(1, profile=WIDE, seed=seed))[0] for seed in range(500)]
     num_put = _put_until_full(store, windows)  # it was the store that filled the disk
     assert 100 < num_put < 500
@@ -368,7 +369,7 @@ def test_a_store_that_cannot_be_opened_says_how_much_is_to_be_freed(small_disk: 
 def test_the_reserve_counts_against_the_cap_and_is_cut_with_it(tmp_path: Path) -> None:
     reserve = tmp_path / "store" / "reserve"
     store = DiskStore(tmp_path / "store", 64 * MIB, reserve_bytes=RESERVE_BYTES)
-    store.spare(())
+    store.take_reserve()
     assert store.stats().used_bytes == reserve.stat().st_size == 4 * MIB
     assert reserve.stat().st_blocks * 512 >= 4 * MIB
     windows = [sealed(make_chain(1, profile=WIDE, seed=seed))[0] for seed in range(500)]
