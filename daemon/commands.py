@@ -22,9 +22,11 @@ VERBS = (
     "fork",
     "gc",
     "id",
+    "links",
     "models",
     "peers",
     "ps",
+    "publish",
     "recall",
     "run",
     "start",
@@ -32,6 +34,7 @@ VERBS = (
     "stop",
     "unit",
     "wait",
+    "where",
 )
 _COMMAND = re.compile(
     rf"\bgliad (?:{'|'.join(VERBS)})\b(?: (?:add|ban|forget)\b)?+(?! --data-dir| --help)"
