@@ -96,7 +96,7 @@ class Looking:
         found, doomed = await trio.to_thread.run_sync(look)
         if unreferenced:
             await self._settle(doomed, (), others, tell)
-        self._save_used(found, doomed)
+        self._save_used(found, doomed, refused_too=not unreferenced)
         return doomed
 
     async def _settle(self, doomed: Doomed, names: Sequence[str], seen: Past, tell: Tell) -> None:
@@ -113,10 +113,14 @@ class Looking:
             if reference.running is not None and reference.model_id is not None:
                 doomed.save_prompt(reference.model_id, reference.running)
 
-    def _save_used(self, found: Survey, doomed: Doomed) -> None:
-        """What is in use, not on disk yet or sealed since stays, and what it stands on."""
-        table = self._memory.table
-        used = [n for n in doomed.key_of if table.is_pinned(n) or table.is_dirty(n)]
+    def _save_used(self, found: Survey, doomed: Doomed, *, refused_too: bool) -> None:
+        """What is in use, not on disk yet or sealed since stays, and what it stands on.
+
+        Args: refused_too: also what L2 had no room for.
+        """
+        table, refused = self._memory.table, self._memory.writer.is_refused
+        coming = [n for n in doomed.key_of if table.is_dirty(n) and (refused_too or not refused(n))]
+        used = [*coming, *filter(table.is_pinned, doomed.key_of)]
         records = [table.record(n) for n in table.names() if n not in found.parents]
         for name in (*used, *(record.prev for record in records if record is not None)):
             at: WindowId | None = name

@@ -113,6 +113,7 @@ class OpenTurn:
             except GliaError as error:
                 said = [generated.warning] if generated.warning else []
                 said.append(f"the conversation was not recorded: {error.message}")
+                said.append("what was computed for it goes with: gliad gc --unreferenced")
                 return structs.replace(generated, warning="; ".join(said))
         return structs.replace(generated, conversation=self.name)
 

@@ -90,6 +90,10 @@ class Writer:
             self._stuck.pop(name, None)
         self.tell_progress()
 
+    def is_refused(self, window_id: WindowId) -> bool:
+        """Whether it could not be written, and is not tried again before somebody asks for it."""
+        return window_id in self._stuck
+
     async def wait_progress(self) -> None:
         """Return after the next group was written or refused, or windows were withdrawn."""
         await self._progress.wait()

@@ -130,6 +130,12 @@ def test_a_node_starts_on_a_full_disk_reads_and_forgets(disk: Path, tmp_path: Pa
             said = client.conversation(known.conversation)
             assert list(said.tokens[300:]) == known.tokens
             assert int((node.data_dir / "gliad.lock").read_text()) == node.process.pid
+        filler.fill()
+        refused = run(client, prompt(300, 8))
+        assert "gliad gc --unreferenced" in (refused.warning or "")
+        assert client.gc(unreferenced=True).num_windows >= 300 // 16
+        client.evict("l0")
+        assert run(client, prompt(300, 8)).usage.computed == 300  # nothing of it was left
         gone = client.forget(other.conversation)
         assert gone.num_windows >= 300 // 16
         names = {said.name for said in client.conversations()}
