@@ -66,6 +66,8 @@ class Doomed:
     def save_from(self, others: Past, told: Told) -> None:
         """What the logs of others have, or had, stays. Raises: StoreBroken."""
         for done, name in enumerate(others.kept):
+            if not self.key_of:  # forks of one trunk: the first of them saves it all
+                return
             told(done, len(others.kept))
             if others.model_id(name) in self._layouts:
                 self._save(others.model_id(name), others.turns(name))

@@ -152,5 +152,25 @@ def test_only_the_models_that_it_is_about_are_read() -> None:
             read[name] += 1
             return super().turns(name)
 
-    Doomed(LAYOUTS, set()).save_from(Other({"a": []}), silent)  # type: ignore[arg-type]
+    doomed = Doomed(LAYOUTS, set())
+    doomed.add(WindowId(bytes(32)), None)
+    doomed.save_from(Other({"a": []}), silent)  # type: ignore[arg-type]
     assert not read
+
+
+def test_nobody_is_read_once_nothing_would_go() -> None:
+    store = MemoryStore(1 << 24)
+    read: list[str] = []
+
+    class Told(Talks):
+        def turns(self, name: str) -> tuple[Turn, ...]:
+            read.append(name)
+            return super().turns(name)
+
+    store.put(sealed(make_chain(1, tokens=window(0))))
+    known = Known(store.find, store.get, store.children, lambda name: False)
+    turns = [Turn(0, 0, window(0), (), None)]
+    forks = Told({f"fork{number}": turns for number in range(5)})
+    doomed = doomed_with(Talks({"trunk": turns}), forks, LAYOUTS, known, silent)  # type: ignore[arg-type]
+    assert (doomed.num_saved, len(doomed.key_of)) == (1, 0)
+    assert read == ["fork0"]
