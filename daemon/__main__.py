@@ -1,9 +1,18 @@
-"""`python -m daemon VERB` is `gliad VERB`."""
+"""`python -m daemon VERB` is `gliad VERB`, and `gliad` is this."""
 
 from __future__ import annotations
 
+import signal
 import sys
 
-from daemon.cli import main
+# Until the rest is imported Ctrl-C ends us without a word; a shell that has us ignore it goes on.
+_before = signal.getsignal(signal.SIGINT)
+if _before is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-sys.exit(main())
+from daemon.cli import main  # noqa: E402
+
+signal.signal(signal.SIGINT, _before)
+
+if __name__ == "__main__":
+    sys.exit(main())

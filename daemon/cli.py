@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from daemon import show
 from daemon.paths import default_data_dir
+from daemon.streams import open_closed
 from daemon.verbs import (
     chat,
     completion,
@@ -52,9 +53,20 @@ _INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code: 0, or the error class's (glia/errors.py)."""
+    open_closed()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a letter shows "?"
-    args = _parse(argv)
+    try:
+        return _run(_parsed(argv))
+    except KeyboardInterrupt:
+        show.note("interrupted")
+        return _INTERRUPTED
+    except BrokenPipeError:
+        show.discard_output()  # whoever read it has enough
+        return 0
+
+
+def _run(args: argparse.Namespace) -> int:
     verb: Verb = args.verb
     try:
         args.data_dir = nameable(args.data_dir or default_data_dir(os.environ))
@@ -63,13 +75,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GliaError as problem:
         show.error(problem, args.data_dir)
         return problem.exit_code
-    except KeyboardInterrupt:
-        show.note("interrupted")
-        return _INTERRUPTED
-    except BrokenPipeError:
-        show.discard_output()  # whoever read it has enough
-        return 0
     return code
+
+
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    """As _parse, with what --help or --version said written. Raises: SystemExit."""
+    try:
+        return _parse(argv)
+    except SystemExit:
+        try:
+            show.flush()
+        except BadRequest as problem:
+            show.error(problem)
+            sys.exit(problem.exit_code)
+        raise
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -6,6 +6,7 @@ said by colour alone.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -116,7 +117,8 @@ def _writing() -> Iterator[None]:
     except OSError as error:
         discard_output()
         raise BadRequest(
-            f"standard output cannot be written: {error.strerror}", hint="df -h"
+            f"standard output cannot be written: {error.strerror}",
+            hint="gliad VERB > FILE" if error.errno == errno.EBADF else "df -h",
         ) from error
 
 
