@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -12,6 +13,7 @@ from pathlib import Path
 from daemon.config import MIB
 from daemon.doctor.finding import Finding, Subject
 from daemon.show import size
+from glia.store.disk import LOCK
 from glia.store.holes import can_punch
 
 _PIECE_BYTES = 4 * MIB
@@ -25,8 +27,11 @@ _REMOTE = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs
 
 
 def look(subject: Subject) -> Iterator[Finding]:
-    """Room for L2, the kind of file system, holes, and how fast it writes and reads."""
+    """Room for L2, the kind of file system, holes, and how fast it writes and reads; and whether
+    a running gliad has its store."""
     yield _kind(subject.directory)
+    if subject.status is not None:
+        yield _store(subject.paths.store)
     yield _room(subject)
     yield _holes(subject.directory)
     if shutil.disk_usage(subject.directory).free > 2 * _FULL_BYTES:
@@ -43,6 +48,27 @@ def _kind(directory: Path) -> Finding:
         found = f"{kind} at {mount}: locks and syncs may not hold there"
         return Finding("file system", "warn", found, change)
     return Finding("file system", "ok", f"{kind} at {mount}")
+
+
+def _store(path: Path) -> Finding:
+    """Where nobody holds its lock, the running gliad has another one open, or none."""
+    there = path / "index"
+    if there.is_dir() and _is_held(path / LOCK):
+        return Finding("store", "ok", "the running gliad has it open")
+    found = f"{path} is not what the running gliad has open: it was moved or removed"
+    change = "put it back; or to begin anew: gliad stop, then gliad start"
+    return Finding("store", "bad", found, change)
+
+
+def _is_held(lock: Path) -> bool:
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
 
 
 def _mount(directory: Path) -> tuple[str, str]:

@@ -32,7 +32,7 @@ from glia.store.reserve import RESERVE_BYTES, Reserve
 from glia.store.tail import Tail
 from glia.store.writer import Writer
 
-RESERVE = "reserve"
+LOCK, RESERVE = "lock", "reserve"
 DEFAULT_SEGMENT_BYTES = 128 * 1024 * 1024
 _log = logging.getLogger("glia.store")
 
@@ -70,7 +70,7 @@ class DiskStore:
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.chmod(path, 0o700)
-            self._lock = StoreLock(path / "lock")
+            self._lock = StoreLock(path / LOCK)
             with ExitStack() as undo:
                 undo.callback(self._lock.release)
                 self._reserve = Reserve(path / RESERVE, reserve_bytes, cap_bytes)

@@ -8,6 +8,7 @@ import re
 import resource
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from daemon.doctor import disk, memory, models, places, software
 from daemon.doctor.finding import Finding, Subject, examine
 from daemon.machine import memory_bytes
 from daemon.paths import Paths
+from glia.local import messages as m
 from glia.local import values
+from glia.store.disk import DiskStore
 from tests.cli_parts import World, say
 from tests.fake_gliad import FakeGliad
 
@@ -217,6 +220,37 @@ def test_a_running_gliad_is_asked(gliad: FakeGliad, world: World, capfd: Any) ->
     assert "l1.size" in found["gliad's settings"]["found"]
     assert found["engine of tiny"]["found"] == "it broke"
     assert "free memory" not in found  # gliad itself has it
+
+
+@pytest.mark.parametrize("how", ["moved", "another one", "no index"])
+def test_a_store_that_a_running_gliad_has_no_more_is_told(
+    place: Path, world: World, how: str
+) -> None:
+    store = DiskStore(place / "store", 1024 * 1024)
+    [status] = world.answer(m.Status(1))
+    assert isinstance(status, m.StatusReply)
+    running = replace(subject(place), status=status)
+
+    def found() -> Finding:
+        return {f.name: f for f in disk.look(running)}["store"]
+
+    assert found().verdict == "ok"
+    away = place / "store.away"
+    (place / "store").rename(away)
+    if how == "another one":
+        (place / "store" / "index").mkdir(parents=True, mode=0o700)
+        (place / "store" / "lock").touch(mode=0o600)
+    elif how == "no index":
+        away.rename(place / "store")
+        away = place / "index.away"
+        (place / "store" / "index").rename(away)
+    assert found().verdict == "bad"
+    assert "gliad stop, then gliad start" in found().change
+    assert "store" not in {f.name for f in disk.look(subject(place))}
+    if how == "moved":
+        away.rename(place / "store")
+        assert found().verdict == "ok"
+    store.close()
 
 
 def test_memory_of_containers_counts(tmp_path: Path) -> None:
