@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from glia.client.caller import Caller, OnProgress
+from glia.errors import BadRequest
 from glia.graph.tokens import TOKEN_BYTES, unpack_tokens
 from glia.local import messages as m
 from glia.local import values
+
+_MAX_NAME_CHARS = 256  # of values.Label: a longer one is no message
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,11 @@ class ConversationCalls(Caller):
                 return found
 
     def conversation(self, name: str) -> Conversation:
-        """One conversation with all its messages and tokens. Raises: UnknownConversation."""
+        """One conversation with all its messages and tokens.
+
+        Raises: UnknownConversation, BadRequest (nothing can be called so).
+        """
+        _check_names(name)
         messages: list[values.MessageValue] = []
         tokens = b""
         while True:
@@ -53,14 +60,16 @@ class ConversationCalls(Caller):
 
         Raises: UnknownConversation, BadRequest (name taken or bad, more tokens than there are).
         """
+        _check_names(name, new)
         call = m.Fork(self._id(), name, new, num_tokens)
         return self._call(call, m.ConversationReply).conversation
 
     def forget(self, name: str, on_progress: OnProgress | None = None) -> m.ForgetReply:
         """Remove a conversation and every byte that nothing else uses.
 
-        Raises: UnknownConversation, ConversationBusy.
+        Raises: UnknownConversation, ConversationBusy, BadRequest (nothing can be called so).
         """
+        _check_names(name)
         return self._call(m.Forget(self._id(), name), m.ForgetReply, on_progress)
 
     def publish(
@@ -72,8 +81,18 @@ class ConversationCalls(Caller):
         Raises: UnknownConversation, ConversationBusy, BadRequest (more tokens than there are),
             NetworkError (the node is offline), StoreFull, StoreBroken.
         """
+        _check_names(name)
         return self._call(m.Publish(self._id(), name, num_tokens, dry), m.PublishReply)
 
     def gc(self, *, unreferenced: bool = False, on_progress: OnProgress | None = None) -> m.GcReply:
         """Forget what has expired, drop what cannot be used, compact."""
         return self._call(m.Gc(self._id(), unreferenced), m.GcReply, on_progress)
+
+
+def _check_names(*names: str) -> None:
+    for name in names:
+        if len(name) > _MAX_NAME_CHARS:
+            raise BadRequest(
+                f"no conversation can be called {name[:80]!r}, in {len(name):,} characters",
+                hint="letters, digits, . _ - and 64 at most; a letter or a digit first",
+            )

@@ -213,3 +213,18 @@ def test_forget_asks_where_somebody_is(
     monkeypatch.setattr(sys, "stdin", Terminal("yes\n"))
     assert say(capfd, "forget", "story").code == 0
     assert "story" not in world.conversations.kept
+
+
+@pytest.mark.parametrize("num_chars", [257, 300, 100_000])
+@pytest.mark.parametrize(
+    "words", ["export N", "recall N", "forget N --yes", "fork story N", "fork N new",
+              "run tiny Hi --conversation N", "chat tiny --conversation N", "publish N"],
+)  # fmt: skip
+def test_a_name_that_no_message_carries_is_none(
+    gliad: FakeGliad, capfd: Any, words: str, num_chars: int
+) -> None:
+    name = "x" * num_chars
+    said = say(capfd, *words.replace("N", name).split())
+    assert (said.code, said.out) == (2, "")
+    assert f"no conversation can be called 'xxxx{'x' * 76}', in {num_chars:,}" in said.err
+    assert len(said.err) < 1000
