@@ -117,6 +117,10 @@ class Attachments:
         """Every one that is known, last one first. For any thread: one step of the interpreter."""
         return list(reversed(self._seen))
 
+    def started(self) -> list[tuple[str, Attach]]:
+        """What engines attached with, and the digest of the TOML each was started with."""
+        return [(seen.manifest, seen.attach) for seen in self._seen.values() if seen.manifest]
+
     def last(self, model: str, dtype: str) -> Attachment | None:
         """How the engine of a model attached last."""
         return next((a for a in self.all() if (a.model, a.dtype) == (model, dtype)), None)

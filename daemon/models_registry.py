@@ -2,7 +2,7 @@
 
 A directory in the models dir that holds a model and has no manifest counts with defaults.
 Loads nothing: what only a loaded model tells (model_id, context) is remembered from the
-last time it was.
+last time it was. Where the file of that is lost, it follows from what engines attached with.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +65,7 @@ _facts_decoder = msgspec.json.Decoder(dict[str, _Fact])
 
 class ModelsRegistry:
     """Names and manifests. Reads the directories anew each time: they are the user's.
+    What models were seen to be is read once: only gliad writes it.
 
     The data dir's models directory exists (daemon.data_dir makes it).
     """
@@ -74,6 +75,7 @@ class ModelsRegistry:
         self._models_dir = models_dir
         self._facts_path = self._dir / "facts.json"
         self._implied_dir = self._dir / "implied"
+        self._facts = self._read_facts()
 
     def get(self, name: str) -> KnownModel:
         """The model of a name. Raises: UnknownModel, ManifestError."""
@@ -88,11 +90,10 @@ class ModelsRegistry:
 
     def values(self) -> list[ModelValue]:
         """All models whose manifests can be read, by name."""
-        facts = self._facts()
         values: list[ModelValue] = []
         for name in sorted(self._names()):
             try:
-                values.append(_value(self.get(name), facts.get(name)))
+                values.append(self.value(name))
             except GliaError as error:
                 _log.warning("model %s: %s", name, error)
         return values
@@ -107,7 +108,7 @@ class ModelsRegistry:
 
     def value(self, name: str) -> ModelValue:
         """One model as `models` shows it. Raises: UnknownModel, ManifestError."""
-        return _value(self.get(name), self._facts().get(name))
+        return _value(self.get(name), self._facts.get(name))
 
     def stage(self, name: str, text: str, *, replace: bool) -> KnownModel:
         """A manifest that is to become known, written where an engine can read it.
@@ -140,17 +141,21 @@ class ModelsRegistry:
 
     def remember(self, model: KnownModel, attach: Attach) -> None:
         """Keep what an engine said of a model that it loaded, if the disk lets us."""
-        facts = self._facts()
-        facts[model.name] = _Fact(
-            manifest=_digest(model.text),
-            model_id=attach.model_id.hex(),
-            context_tokens=attach.context_tokens,
-            files_dir=attach.files_dir,
-        )
-        try:
-            write_whole(self._facts_path, msgspec.json.encode(facts))
-        except StoreBroken as error:  # as above: the engine can answer without
-            _log.warning("%s", error)
+        self._facts = {**self._facts, model.name: _fact(_digest(model.text), attach)}
+        self._write_facts()
+
+    def heal(self, started: Iterable[tuple[str, Attach]]) -> None:
+        """What is not known of models any more is what engines attached with, last one last.
+
+        Args: started: digest of the TOML that each was started with, and what it said.
+        """
+        lost = {
+            a.serves: _fact(manifest, a) for manifest, a in started if a.serves not in self._facts
+        }
+        if lost:
+            _log.warning("%s did not say what these are: %s", self._facts_path, ", ".join(lost))
+            self._facts = {**self._facts, **lost}
+            self._write_facts()
 
     def _names(self) -> set[str]:
         return {name for name in self._candidates() if _NAME.fullmatch(name)}
@@ -171,11 +176,24 @@ class ModelsRegistry:
             write_whole(path, text.encode())
         return KnownModel(name, path, text, manifest)
 
-    def _facts(self) -> dict[str, _Fact]:
+    def _read_facts(self) -> dict[str, _Fact]:
         try:
             return _facts_decoder.decode(self._facts_path.read_bytes())
-        except (OSError, msgspec.DecodeError):  # it decides nothing but what is shown
+        except FileNotFoundError:
             return {}
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            _log.warning("%s cannot be read: %s", self._facts_path, error)
+            return {}
+
+    def _write_facts(self) -> None:
+        try:
+            write_whole(self._facts_path, msgspec.json.encode(self._facts))
+        except StoreBroken as error:  # it is known until gliad ends
+            _log.warning("%s", error)
+
+
+def _fact(manifest: str, attach: Attach) -> _Fact:
+    return _Fact(manifest, attach.model_id.hex(), attach.context_tokens, attach.files_dir)
 
 
 def _read(name: str, path: Path) -> KnownModel:

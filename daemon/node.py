@@ -172,6 +172,7 @@ async def run_node(config: Config, program: tuple[str, ...], prepared: Prepared)
             most = config.api.max_waiting
             serving.start_soon(uses.run)
             attachments = Attachments(paths.attachments)
+            registry.heal(attachments.started())
             hold_s = config.network.announce_hold_s
             resolver = Resolver(memory, peering, hold_s, counters, serving)
             sparing = Sparing(memory, conversations, registry, attachments)

@@ -164,3 +164,13 @@ def test_a_request_without_a_name_is_found_again(node: RunningNode) -> None:
     assert client.conversation(value.name).tokens == (1, 2, 3, *reply.tokens)
     node.restart()
     assert [v.name for v in node.client().conversations()] == [value.name]
+
+
+def test_what_models_are_is_known_though_the_file_of_it_is_damaged(node: RunningNode) -> None:
+    ask(node.client(), [1, 2, 3])
+    before = node.client().models()
+    assert any(model.model_id is not None for model in before)
+    node.stop()
+    (node.data_dir / "models" / "facts.json").write_text("{broken")
+    node.restart()
+    assert node.client().models() == before

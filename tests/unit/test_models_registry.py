@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from daemon.attachments import Attachments
 from daemon.data_dir import prepare
 from daemon.models_registry import ModelsRegistry
 from daemon.paths import Paths
@@ -13,7 +15,7 @@ from glia.errors import BadRequest, ManifestError, UnknownModel
 from glia.graph.manifest import Manifest
 from glia.graph.profile import KvScheme
 from glia.local.messages import Attach
-from glia.local.values import ProfileValue
+from glia.local.values import ProfileValue, ShapeValue
 
 
 @pytest.fixture
@@ -36,7 +38,14 @@ def registry(paths: Paths, models_dir: Path) -> ModelsRegistry:
 
 def attach_of(model: str) -> Attach:
     return Attach(
-        1, b"m" * 32, ProfileValue(16, 2, 1, []), "native:x", model, "float32", 2048, "/files"
+        1,
+        b"m" * 32,
+        ProfileValue(16, 2, 1, [ShapeValue(0, 1, 16)]),
+        "native:x",
+        model,
+        "float32",
+        2048,
+        "/files",
     )
 
 
@@ -64,8 +73,38 @@ def test_what_a_loaded_model_told_is_remembered_until_its_manifest_changes(
         assert value.files_dir == "/files"
     manifest.write_text('source = "elsewhere"\n')
     assert registry.value("one").model_id is None
-    (paths.models / "facts.json").write_text("{broken")
-    assert registry.value("one").model_id is None
+
+
+@pytest.mark.parametrize("damage", ["{broken", "\udcff", None])
+def test_what_is_lost_of_it_follows_from_what_engines_attached_with(
+    registry: ModelsRegistry,
+    paths: Paths,
+    models_dir: Path,
+    damage: str | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (models_dir / "one.model").write_text('source = "there"\n')
+    attachments, known = Attachments(paths.attachments), registry.get("one")
+    registry.remember(known, attach_of("one"))
+    attachments.remember(structs.replace(attach_of("one"), model_id=b"old" + bytes(29)), known)
+    attachments.remember(attach_of("one"), known)
+    attachments.remember(attach_of("guest"), None)
+    facts = paths.models / "facts.json"
+    before = facts.read_bytes()
+    facts.unlink()
+    if damage is not None:
+        facts.write_bytes(damage.encode(errors="surrogateescape"))
+    fresh = ModelsRegistry(paths, models_dir)
+    assert fresh.value("one").model_id is None
+    assert ("cannot be read" in caplog.text) is (damage is not None)
+    fresh.heal(Attachments(paths.attachments).started())
+    value = fresh.value("one")
+    assert (value.model_id, value.files_dir) == ((b"m" * 32).hex(), "/files")
+    assert "facts.json did not say what these are: one" in caplog.text
+    assert facts.read_bytes() == before
+    caplog.clear()
+    ModelsRegistry(paths, models_dir).heal(Attachments(paths.attachments).started())
+    assert caplog.text == ""
 
 
 def test_staging_a_manifest(registry: ModelsRegistry, paths: Paths) -> None:
