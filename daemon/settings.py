@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,11 @@ def as_text(config: Config) -> dict[str, str]:
             shown = _HIDDEN if field in _SECRETS and value else _as_toml(field, value)
             found[f"{name}.{key}"] = shown
     return found
+
+
+def as_value(text: str) -> Any:
+    """What a setting's text stands for."""
+    return tomllib.loads(f"value = {text}")["value"]
 
 
 def origins(data_dir: Path, file: Path | None, environ: Mapping[str, str]) -> dict[str, str]:

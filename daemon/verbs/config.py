@@ -10,7 +10,7 @@ from typing import Any
 from daemon import show
 from daemon.commands import addressed
 from daemon.config import load_config
-from daemon.settings import as_text, origins
+from daemon.settings import as_text, as_value, origins
 from daemon.verbs.arguments import add_config
 from glia.client import Client
 from glia.errors import NotRunning
@@ -42,9 +42,9 @@ def _config(args: argparse.Namespace) -> int:
             [
                 {
                     "key": key,
-                    "value": value,
+                    "value": as_value(value),
                     "origin": found[key],
-                    "running": running.get(key),
+                    "running": as_value(running[key]) if key in running else None,
                 }
                 for key, value in values.items()
             ]

@@ -90,7 +90,19 @@ def test_a_gliad_that_was_started_with_others(
     row = next(row for row in say(capfd, "config", "--json").json if row["key"] == "l1.size")
     assert row == {
         "key": "l1.size",
-        "value": '"1GiB"',
+        "value": "1GiB",
         "origin": "default",
-        "running": '"7MiB"',
+        "running": "7MiB",
     }
+
+
+def test_values_are_values_of_json(tmp_path: Path, capfd: Any) -> None:
+    (tmp_path / "glia.toml").write_text(CHANGED)
+    rows = say(capfd, "config", "--data-dir", str(tmp_path), "--json").json
+    found = {row["key"]: row["value"] for row in rows}
+    assert found["l0.size"] == "3MiB"
+    assert found["l1.hot_steps"] == 64
+    assert found["engine.idle_unload_s"] == 0.5
+    assert found["engine.preload"] == ["a", "é"]
+    assert found["http.require_key"] is False
+    assert {row["running"] for row in rows} == {None}
