@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,11 @@ from glia.model.turns import NextPrompt
 MAX_PROMPT_BYTES = 64 * 1024 * 1024
 # msgpack writes a token in at most 5 bytes; the rest of the frame is for the other fields.
 MAX_PROMPT_TOKENS = (MAX_FRAME_BYTES - 16 * 1024) // 5
+
+_CONVERTING = {
+    "standard input": "convert what is piped in: iconv -f LATIN1 -t UTF-8 FILE | gliad run MODEL -",
+    "the prompt": "type it in a terminal of UTF-8, or give --file FILE",
+}
 
 _token_ids = msgspec.json.Decoder(list[int])
 
@@ -161,5 +167,5 @@ def _as_unicode(data: bytes, what: str) -> str:
     except UnicodeDecodeError as error:
         raise PromptError(
             f"{what} is not UTF-8: byte {error.start:,} is 0x{data[error.start]:02x}",
-            hint=f"convert it: iconv -t UTF-8 {what}" if what != "the prompt" else None,
+            hint=_CONVERTING.get(what, f"convert it: iconv -f LATIN1 -t UTF-8 {shlex.quote(what)}"),
         ) from error

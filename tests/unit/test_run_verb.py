@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -176,6 +178,19 @@ PROMPTS: dict[str, tuple[bytes, tuple[str, ...], str]] = {
     "empty in words": (b"", ("", "--raw"), "the prompt is empty"),
     "bytes in words": (b"", ("a\udcffb", "--raw"), "is not UTF-8"),
 }
+
+
+def test_what_is_no_unicode_is_converted_by_what_can_be_typed(
+    gliad: FakeGliad, capfd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = tmp_path / "an odd name"
+    odd.write_bytes("é".encode("latin1"))
+    hint = say(capfd, "run", "tiny", "--file", str(odd), "--raw").hint
+    words = shlex.split(hint.removeprefix("hint: convert it: "))
+    assert subprocess.run(words, capture_output=True, check=True).stdout.decode() == "é"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"ab\xff")))
+    hint = say(capfd, "run", "tiny", "-", "--raw").hint
+    assert hint.endswith(": iconv -f LATIN1 -t UTF-8 FILE | gliad run MODEL -")
 
 
 @pytest.mark.parametrize("what", PROMPTS)
