@@ -258,7 +258,7 @@ class Engine:
             if sequence.chain:
                 self._memory.flush(sequence.chain)
         except (CapacityError, NotFound, StoreError) as error:
-            sequence.warning = f"windows are not on disk: {error.message}"
+            sequence.warning = f"windows are not on disk: {_why_not(error)}"
             tip = None
         sequence.spend("flush", time.perf_counter() - started)
         self._leave(sequence)
@@ -298,3 +298,10 @@ class Engine:
             if not isinstance(error, GliaError):
                 error = EngineFailed(f"a step of the engine failed ({type(error).__name__})")
             return [Broken(sequence, error)]
+
+
+def _why_not(error: GliaError) -> str:
+    """Why windows could not be kept, and what to change."""
+    if isinstance(error, NotFound):
+        return "some were dropped before all were: raise [l1] size and [l2] size in glia.toml"
+    return f"{error.message}: {error.hint}" if error.hint else error.message

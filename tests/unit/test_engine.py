@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,6 +13,8 @@ from glia.engine.sequence import Request, State
 from glia.errors import (
     ArenaExhausted,
     EngineFailed,
+    GliaError,
+    NotFound,
     NotRunning,
     PoolExhausted,
     PromptError,
@@ -19,6 +22,7 @@ from glia.errors import (
     StoreFull,
 )
 from glia.graph.chain import walk
+from glia.graph.ids import WindowId
 from glia.store.memory import MemoryStore
 from tests.builders import TINY
 from tests.engine_parts import Rig, make_memory, make_rig
@@ -369,6 +373,30 @@ def test_a_full_store_costs_names_and_not_the_answer() -> None:
     again = rig.generate(prompt(200), 20)
     assert (again.tokens, again.warning) == (answer.tokens, None)
     assert again.tip is not None
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            NotFound("window 0123456789ab is not known here"),
+            "some were dropped before all were: raise [l1] size and [l2] size in glia.toml",
+        ),
+        (StoreFull("L2 is full", hint="raise [l2] size"), "L2 is full: raise [l2] size"),
+        (StoreFull("it is full"), "it is full"),
+    ],
+)
+def test_a_warning_says_what_to_change(
+    error: GliaError, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig(AddingModel(TINY, 64), TINY, 64)
+
+    def flush(names: Sequence[WindowId]) -> None:
+        raise error
+
+    monkeypatch.setattr(rig.memory, "flush", flush)
+    answer = rig.generate(prompt(200), 20)
+    assert (answer.warning, answer.tip) == (f"windows are not on disk: {says}", None)
 
 
 @pytest.mark.fault("F38")
