@@ -21,7 +21,8 @@ _LOCK_PAUSE_S = 0.05  # a client that looks for us may hold the lock for a momen
 def prepare(paths: Paths) -> None:
     """Make the data dir, or see that it is ours alone.
 
-    Raises: BadRequest (a symlink, of another user, open to others), StoreBroken.
+    Raises: BadRequest (it or a directory in it is a symlink, of another user, open to others),
+        StoreBroken.
     """
     path = paths.data_dir
     try:
@@ -42,6 +43,11 @@ def prepare(paths: Paths) -> None:
         )
     if status.st_mode & 0o077:
         raise BadRequest(f"{path} is open to other users", hint=f"chmod 700 {path}")
+    directories = (paths.store, paths.models, paths.conversations, paths.published, paths.heard)
+    for inside in directories:
+        if inside.is_symlink():  # what it points to may be open to others, or another's tomorrow
+            named, real = shlex.quote(str(inside)), shlex.quote(str(inside.resolve()))
+            raise BadRequest(f"{inside} is a symlink", hint=f"rm {named} && mv {real} {named}")
     try:
         paths.models.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:

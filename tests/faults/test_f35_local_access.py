@@ -81,6 +81,19 @@ def test_symlinks_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("F35")
+@pytest.mark.parametrize("name", ["store", "models", "conversations", "published", "heard"])
+def test_directories_that_are_symlinks_are_refused(tmp_path: Path, name: str) -> None:
+    data_dir, real = tmp_path / "node", tmp_path / "real"
+    data_dir.mkdir(mode=0o700)
+    real.mkdir(mode=0o755)
+    (data_dir / name).symlink_to(real)
+    message = refused(data_dir)
+    assert f"{data_dir / name} is a symlink" in message
+    assert f"rm {data_dir / name} && mv {real} {data_dir / name}" in message
+    assert list(real.iterdir()) == []
+
+
+@pytest.mark.fault("F35")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_another_user_is_refused_even_past_the_file_modes(node: RunningNode) -> None:
     """As nobody, with the modes opened up on purpose: the kernel's credentials still tell."""
