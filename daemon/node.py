@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import trio
 
-from daemon.allocator import limit_arenas
+from daemon.allocator import limit_heap
 from daemon.arena import make_arena
 from daemon.attachments import Attachments
 from daemon.broker import Broker
@@ -104,7 +104,7 @@ def _prepared(config: Config) -> Iterator[Prepared]:
     paths = Paths(config.data_dir)
     socket_path(paths.socket)
     _limit()
-    limit_arenas()
+    limit_heap()
     with ExitStack() as stack:
         prepare(paths)
         lock = DataDirLock(paths)
