@@ -26,7 +26,7 @@ _PAGE_ROWS = 1024
 OLD_SUFFIX = ".old"
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TABLE = ".ldb"
-_OPENING_BYTES = 1024 * 1024  # beside its logs; what is written next is to fit, too
+_OPENING_BYTES = 64 * 1024  # beside its logs: four times what was measured
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 Change = tuple[bytes, bytes | None]  # (key, value); None deletes

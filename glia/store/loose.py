@@ -80,7 +80,8 @@ class LooseIndex:
     def erase(self, changes: Sequence[Change]) -> None:
         """Durably delete rows, and write the files anew, so that they have nothing of them.
 
-        Raises: StoreFull, StoreBroken. Where only the second failed, the next start does it.
+        Raises: StoreFull, StoreBroken. Where only the second failed, the next start does it that
+        has room.
         """
         self.write([*changes, (_UNSCRUBBED, b"")], sync=True)
         try:
@@ -134,11 +135,17 @@ class LooseIndex:
                     hint="use the gliad that wrote it, or another --data-dir",
                 )
             if index.get(_UNSCRUBBED) is not None:
-                self._scrub(index)
+                self._scrub_if_there_is_room(index)
         except BaseException:
             index.close()
             raise
         return index
+
+    def _scrub_if_there_is_room(self, index: Index) -> None:
+        try:
+            self._scrub(index)
+        except StoreFull as error:  # it is read all the same
+            _log.warning("%s: its files cannot be written anew yet: %s", self._path, error)
 
     def _create(self) -> Index:
         """Complete when it has its name: a crash leaves a whole index or none."""

@@ -27,7 +27,7 @@ from glia.graph.link import Claim, Link, LinkKind, parse_link, sign_link
 from glia.graph.neuron import Signer
 from glia.graph.spans import claims
 from glia.graph.window import WindowRecord
-from glia.store.index import Index
+from glia.store.index import DiskFull, Index
 from glia.store.published import MAX_CHAIN_LINKS, Match, Published
 from glia.store.published_rows import MAX_PER_KEY
 from tests.builders import CLASS, MODEL, TINY, Chain, make_chain, make_profile, make_tokens
@@ -483,6 +483,12 @@ def test_a_crash_before_the_files_were_written_anew_is_made_good(
             published.take_back(chain.window_ids)
     assert published.stats().num_windows == 0
     published.close()
+    assert in_files(path, chain.tip)
+    with monkeypatch.context() as patched:  # a disk too full for that keeps nobody from starting
+        patched.setattr(Index, "replace", lambda *_: (_ for _ in ()).throw(DiskFull))
+        published = Published(path)
+        assert published.stats().num_windows == 0
+        published.close()
     assert in_files(path, chain.tip)
     published = Published(path)
     assert not in_files(path, chain.tip)
