@@ -95,7 +95,7 @@ def test_a_chat_is_stopped_outlives_gliad_and_goes_on(node: RunningNode) -> None
         terminal.type("\x04")
         assert terminal.end() == 0
     where = f"--data-dir {node.data_dir}"
-    assert terminal.text.endswith(f"go on: gliad chat tiny --conversation story {where}\n")
+    assert terminal.text.endswith(f"go on: gliad chat {where} tiny --conversation story\n")
 
     after = exported(node, "story")
     assert after["tokens"][: len(before["tokens"])] == before["tokens"]
@@ -193,9 +193,10 @@ def test_a_fork_goes_its_own_way_and_computes_its_own_only(node: RunningNode) ->
     said = [message["content"] for message in branch["messages"]]
     assert said == [SYSTEM, "One", first["text"], "Three", other["text"]]
     assert exported(node, "stem")["tokens"] == stem["tokens"]
-    assert refused(node, "branch", "fork", "stem", "branch") == "hint: gliad conversations"
+    where = f"--data-dir {node.data_dir}"
+    assert refused(node, "branch", "fork", "stem", "branch") == f"hint: gliad conversations {where}"
     assert refused(node, "stem has", "fork", "stem@99999", "far") == (
-        f"hint: gliad fork stem@{len(stem['tokens'])} far"
+        f"hint: gliad fork {where} stem@{len(stem['tokens'])} far"
     )
 
 
@@ -204,7 +205,8 @@ def test_what_has_no_name_gets_one_that_can_be_gone_on_with(node: RunningNode) -
     go_on, keep = done.stderr.splitlines()[-2:]
     name = go_on.split("--conversation ")[1].split()[0]
     assert name.startswith("@")
-    assert keep.startswith(f"keep it under a name: gliad fork {name} NAME --data-dir ")
+    where = f"--data-dir {node.data_dir}"
+    assert keep == f"keep it under a name: gliad fork {where} {name} NAME"
     (answer,) = answers(node, "More\n", "chat", "tiny", "--conversation", name, "--max-tokens", "8")
     assert answer["conversation"] == name
     assert known(answer) > 0
@@ -239,7 +241,8 @@ def test_one_of_two_that_share_a_beginning_is_forgotten(node: RunningNode) -> No
     names = [about["name"] for about in json.loads(gliad(node, "conversations", "--json").stdout)]
     assert "stays" in names
     assert "gone" not in names
-    assert refused(node, "gone", "export", "gone") == "hint: gliad conversations"
+    where = f"--data-dir {node.data_dir}"
+    assert refused(node, "gone", "export", "gone") == f"hint: gliad conversations {where}"
     assert json.loads(gliad(node, "recall", "--all", "--search", "zebra", "--json").stdout) == []
 
     assert exported(node, "stays") == before
