@@ -13,8 +13,8 @@ from pathlib import Path
 from daemon.config import MIB
 from daemon.doctor.finding import Finding, Subject
 from daemon.show import size
-from glia.store.disk import LOCK
 from glia.store.holes import can_punch
+from glia.store.lock import LOCK
 
 _PIECE_BYTES = 4 * MIB
 _PIECES = 12  # at most so many: 48 MiB

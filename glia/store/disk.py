@@ -22,7 +22,7 @@ from glia.store.check import check_store
 from glia.store.commit import CommitQueue
 from glia.store.files import sync_directory
 from glia.store.index import NO_SPACE, DiskFull
-from glia.store.lock import StoreLock
+from glia.store.lock import LOCK, StoreLock
 from glia.store.opening import open_catalog
 from glia.store.plan import check_sizes
 from glia.store.reader import Reader
@@ -32,7 +32,7 @@ from glia.store.reserve import RESERVE_BYTES, Reserve
 from glia.store.tail import Tail
 from glia.store.writer import Writer
 
-LOCK, RESERVE = "lock", "reserve"
+RESERVE = "reserve"
 DEFAULT_SEGMENT_BYTES = 128 * 1024 * 1024
 _log = logging.getLogger("glia.store")
 

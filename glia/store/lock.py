@@ -9,6 +9,7 @@ from pathlib import Path
 
 from glia.errors import StoreBroken, StoreLocked
 
+LOCK = "lock"  # its name in a store's directory
 
 class StoreLock:
     """Held from construction to `release`. The file carries the holder's pid."""
