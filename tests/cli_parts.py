@@ -100,14 +100,19 @@ class World:
                     call.id, "0.1.0", 7, "s", "d", 61.5, {"l0": tier, "l1": tier, "l2": tier},
                     self.engines, {"n": 1}, None, self.settings,
                 )  # fmt: skip
+            case m.Gc():
+                yield m.Progress(call.id, "forgetting", 1, 2)
+                yield m.GcReply(call.id, 2, 30 if call.unreferenced else 3, 5 * 2**20)
+            case _:
+                yield from self._about_what_is_shown(call)
+
+    def _about_what_is_shown(self, call: m.Call) -> Iterable[Struct]:
+        match call:
             case m.Links():
                 part = self.links[call.start :][:2]
                 yield m.LinksReply(call.id, part, len(self.links))
             case m.Publish():
                 yield structs.replace(self.publish, id=call.id)
-            case m.Gc():
-                yield m.Progress(call.id, "forgetting", 1, 2)
-                yield m.GcReply(call.id, 2, 30 if call.unreferenced else 3, 5 * 2**20)
 
     def generated(self, call: m.Generate) -> m.Generated:
         cached = sum((self.cached.l0, self.cached.l1, self.cached.l2, self.cached.peers))

@@ -11,6 +11,7 @@ from glia.errors import StoreBroken, StoreLocked
 
 LOCK = "lock"  # its name in a store's directory
 
+
 class StoreLock:
     """Held from construction to `release`. The file carries the holder's pid."""
 
