@@ -168,7 +168,9 @@ def test_an_engine_that_hangs_holds_up_nobody_else(
             until(lambda: (e := engine_of(other, "stuck")) is not None and e.state == "running")
             for each in waiting:
                 each.close()
-            until(lambda: (e := engine_of(other, "stuck")) is not None and e.state == "ready")
+            until(  # what they asked for is waited for as long as its answer could be kept
+                lambda: (e := engine_of(other, "stuck")) is not None and e.state == "ready", 60.0
+            )
             os.kill(stuck, signal.SIGCONT)
             assert len(run(other, prompt(50, 12), "stuck").tokens) == 8
             os.kill(stuck, signal.SIGSTOP)

@@ -57,9 +57,7 @@ async def opened(muxer: GuardedYamux, made: type[Any]) -> Any:
 
 
 @pytest.mark.parametrize(("made", "holds"), [(LIBRARY_STREAM, False), (GuardedStream, True)])
-def test_a_writer_waits_for_a_reader_that_pauses(
-    made: type[Any], holds: bool, autojump_clock: MockClock
-) -> None:
+def test_a_writer_waits_for_a_reader_that_pauses(made: type[Any], holds: bool) -> None:
     async def main() -> None:
         muxer = new_muxer(Wire())
         stream = await opened(muxer, made)
@@ -77,10 +75,10 @@ def test_a_writer_waits_for_a_reader_that_pauses(
                 with pytest.raises(MuxedStreamError):
                     await stream.write(data)
 
-    trio.run(main, clock=autojump_clock)
+    trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-def test_a_frame_is_written_whole_though_its_writer_is_cancelled(autojump_clock: MockClock) -> None:
+def test_a_frame_is_written_whole_though_its_writer_is_cancelled() -> None:
     async def main() -> None:
         wire = Wire()
         muxer = new_muxer(wire)
@@ -90,10 +88,10 @@ def test_a_frame_is_written_whole_though_its_writer_is_cancelled(autojump_clock:
         assert wire.written == [b"x" * 100]
         assert not wire.is_closed
 
-    trio.run(main, clock=autojump_clock)
+    trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-def test_a_peer_that_takes_no_frame_is_given_up(autojump_clock: MockClock) -> None:
+def test_a_peer_that_takes_no_frame_is_given_up() -> None:
     async def main() -> None:
         wire = Wire()
         wire.stalls = True
@@ -103,10 +101,10 @@ def test_a_peer_that_takes_no_frame_is_given_up(autojump_clock: MockClock) -> No
         assert wire.is_closed
         assert muxer.is_closed
 
-    trio.run(main, clock=autojump_clock)
+    trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-def test_closing_does_not_wait_for_a_writer_that_stalls(autojump_clock: MockClock) -> None:
+def test_closing_does_not_wait_for_a_writer_that_stalls() -> None:
     async def main() -> None:
         wire = Wire()
         wire.stalls = True
@@ -124,7 +122,7 @@ def test_closing_does_not_wait_for_a_writer_that_stalls(autojump_clock: MockCloc
             assert trio.current_time() - start_s <= 1.0
         assert muxer.is_closed
 
-    trio.run(main, clock=autojump_clock)
+    trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
 def test_unread_bytes_of_all_streams_are_bounded() -> None:
