@@ -7,6 +7,7 @@ import resource
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,7 @@ def test_an_engine_killed_while_it_restores_leaves_the_conversation_as_it_was(
         with suppress(EngineDied):  # or it had answered already
             while not isinstance(connection.take(call_id, 60.0), m.Generated):
                 pass
+        until(partial(is_noticed, client, pid))
         warm = run(client, prompt(1500, 13))
         assert (warm.tokens, warm.tip) == (cold.tokens, cold.tip)
         assert warm.usage.computed == 1500 - 1488
@@ -238,6 +240,12 @@ def test_an_engine_killed_while_it_restores_leaves_the_conversation_as_it_was(
         client.evict("l1")
         assert client.status().tiers["l1"].used_bytes == 0  # no lease outlived the engine
     assert client.check().bad == 0
+
+
+def is_noticed(client: Client, pid: int) -> bool:
+    """Whether gliad knows that this engine is gone."""
+    engine = engine_of(client)
+    return engine is None or engine.pid != pid
 
 
 @pytest.mark.spec(61, 65)
