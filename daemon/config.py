@@ -271,8 +271,6 @@ SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
             "psk": ("psk", read_psk),
             "announce_hold_s": ("announce_hold_s", _span(0.0, 1e6)),
             "upload": ("upload_bytes", _size(0)),
-            "accept": ("accept", _word("any", "own")),
-            "exact": ("exact", _word("any", "required")),
         },
     ),
 }

@@ -31,8 +31,6 @@ class NetworkConfig:
         psk: 64 hex digits that all peers must have; "" where none.
         announce_hold_s: before what was published is announced.
         upload_bytes: a second, at most; 0: no limit.
-        accept: whose numerics are taken from peers: any native class, or this machine's only.
-        exact: whether an answer may rest on K and V of another numerics class.
     """
 
     enabled: bool = False
@@ -42,8 +40,6 @@ class NetworkConfig:
     psk: str = ""
     announce_hold_s: float = 60.0
     upload_bytes: int = 0
-    accept: str = "any"
-    exact: str = "any"
 
 
 @dataclass(frozen=True)
