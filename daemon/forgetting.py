@@ -35,6 +35,7 @@ from glia.graph.ids import WindowId
 from glia.store.published import Published
 
 _HOUR_S = 3600.0
+_SETTLE_S = 5.0  # for the writer; a disk that hangs keeps nobody from the rest
 _log = logging.getLogger("gliad.forgetting")
 
 
@@ -258,6 +259,9 @@ class Forgetting:
 
     async def _sweep(self, unreferenced: bool, tell: Tell) -> Outcome:
         await until_given_up_ended(self._engines.links(), tell)
+        if unreferenced:  # what waits to be written, or to be refused, would stay
+            with trio.move_on_after(_SETTLE_S):
+                await self._memory.writer.flush_all()
         doomed = await self._looking.without_conversations(unreferenced, tell)
         window_ids = list(doomed.key_of)
         freed_bytes = 0

@@ -117,7 +117,7 @@ def test_a_node_starts_on_a_full_disk_reads_and_forgets(disk: Path, tmp_path: Pa
         client = node.client()
         known, other = (run(client, prompt(300, seed)) for seed in (1, 2))
         filler.fill()
-        for end in (node.kill, node.stop):
+        for end in (node.stop, node.kill, node.stop):
             end()
             filler.fill()
             node.restart()
@@ -126,6 +126,7 @@ def test_a_node_starts_on_a_full_disk_reads_and_forgets(disk: Path, tmp_path: Pa
             again = run(client, prompt(300, 1))
             assert again.tokens == known.tokens
             assert again.usage.cached.l2 > 200
+            assert run(client, prompt(300, 9)).warning  # answered, not recorded
             said = client.conversation(known.conversation)
             assert list(said.tokens[300:]) == known.tokens
             assert int((node.data_dir / "gliad.lock").read_text()) == node.process.pid

@@ -616,6 +616,7 @@ def test_a_sweep_leaves_what_stands_before_what_is_used(tmp_path: Path, use: str
             rig.store.mood = lambda _: StoreBroken("not now")
         elif use == "being written":
             rig.store.mood = lambda _: None if gate.wait(DEADLINE_S) else StoreBroken("late")
+            rig.clock.rate = 20.0  # a disk that hangs is waited for some seconds
         await seal(rig.memory, longer)
         if use != "being written":
             await rig.memory.writer.flush_all()
