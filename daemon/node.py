@@ -15,7 +15,6 @@ from importlib.metadata import PackageNotFoundError, version
 
 import trio
 
-from daemon.allocator import limit_heap
 from daemon.arena import make_arena
 from daemon.attachments import Attachments
 from daemon.broker import Broker
@@ -46,6 +45,7 @@ from daemon.server import Server, listen
 from daemon.sparing import Sparing
 from daemon.staging import StagingAreas
 from daemon.uses import Uses
+from glia.allocator import limit_heap
 from glia.local.address import socket_path
 from glia.store.disk import DiskStore
 from glia.store.published import Published
@@ -54,6 +54,7 @@ from glia.store.reserve import RESERVE_BYTES
 _FLUSH_S = 2.0  # of the 5 s that ending may take
 _PATIENCE_S = 10.0  # engines in the way of another model take new requests no longer
 _MAX_FILES = 65536
+_LARGE_BYTES = 256 * 1024
 _log = logging.getLogger("gliad")
 
 
@@ -104,7 +105,7 @@ def _prepared(config: Config) -> Iterator[Prepared]:
     paths = Paths(config.data_dir)
     socket_path(paths.socket)
     _limit()
-    limit_heap()
+    limit_heap(_LARGE_BYTES)
     with ExitStack() as stack:
         prepare(paths)
         lock = DataDirLock(paths)

@@ -11,13 +11,14 @@ ROOT = Path(__file__).parent.parent
 SHIPPED = ("glia", "daemon", "p2p")
 
 _ENGINE = (
-    "glia.errors", "glia.graph", "glia.kv", "glia.local", "glia.client", "glia.model",
-    "glia.engine",
+    "glia.allocator", "glia.errors", "glia.graph", "glia.kv", "glia.local", "glia.client",
+    "glia.model", "glia.engine",
 )  # fmt: skip
 
 # part: what it may import of ours; the longest part that a module's name starts with counts
 ALLOWED: dict[str, tuple[str, ...]] = {
     "glia": (),
+    "glia.allocator": (),
     "glia.errors": (),
     "glia.graph": ("glia.errors", "glia.graph"),
     "glia.store": ("glia.errors", "glia.graph", "glia.store"),
@@ -28,8 +29,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "glia.engine": _ENGINE,
     "glia.engine.testing": (*_ENGINE, "glia.store"),  # an engine and a store in one process
     "daemon": (
-        "glia.errors", "glia.graph", "glia.store", "glia.local", "glia.client",
-        "glia.model", "p2p", "daemon",
+        "glia.allocator", "glia.errors", "glia.graph", "glia.store", "glia.local",
+        "glia.client", "glia.model", "p2p", "daemon",
     ),
     "p2p": ("glia.errors", "glia.graph", "p2p"),
     "daemon.door": (  # a process of its own, and a client as any other
@@ -79,6 +80,7 @@ PURE: dict[str, tuple[str, ...]] = {
         "tomllib",
         "typing",
     ),
+    "glia.allocator": ("__future__", "ctypes"),
     "glia.errors": ("__future__", "typing"),
 }
 

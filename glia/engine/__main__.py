@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
+from glia.allocator import limit_heap
+
+_LARGE_BYTES = 8 * 1024 * 1024  # below it are most buffers of a step, which come again and again
+
 
 def prepare() -> None:
     """Set what libraries read when torch is first imported."""
@@ -18,6 +22,7 @@ def prepare() -> None:
 
 def _main() -> int:
     prepare()
+    limit_heap(_LARGE_BYTES)
     from glia.engine.worker import main
 
     return main(sys.argv[1:])

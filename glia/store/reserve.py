@@ -15,6 +15,10 @@ RESERVE_BYTES = 2 * WRITE_BUFFER_BYTES  # the logs of two write buffers: the mos
 _PER_DISK = 16  # of a small disk, and of a small store, not more than this part
 _BLOCK_BYTES = 4096
 _SLACK_BYTES = 64 * 1024  # left to others, where not all of it can be had
+# Others may be quicker, and the first of them is LevelDB, which compacts what it has just opened:
+# each time a part more is left to them.
+_MAX_TRIES = 4
+_PER_TRY = 8
 
 
 class Reserve:
@@ -51,16 +55,9 @@ class Reserve:
         """Let it have what is wanted, or what there is of that. Whether it `is_there`."""
         if self.size_bytes == self.wanted_bytes:
             return True
-        free = room_bytes(self._file.parent) - _SLACK_BYTES
-        size_bytes = min(self.wanted_bytes, self.size_bytes + free)
-        size_bytes = size_bytes // _BLOCK_BYTES * _BLOCK_BYTES
-        if size_bytes > self.size_bytes and 2 * size_bytes >= self.wanted_bytes:
-            try:
-                self._allocate(size_bytes)
-            except OSError as error:
-                if error.errno not in NO_SPACE:
-                    raise
-                self.give_up()  # somebody else was quicker: what there is of it may be a part
+        for tries in range(_MAX_TRIES):
+            if self._took(tries * self.wanted_bytes // _PER_TRY):
+                break
         return self.is_there
 
     def give_up(self) -> bool:
@@ -73,6 +70,22 @@ class Reserve:
         """Give it up where there is less room beside it than it is to have. Raises: OSError."""
         if room_bytes(self._file.parent) < self.wanted_bytes:
             self.give_up()
+
+    def _took(self, left_bytes: int) -> bool:
+        """Whether it took what there is but `left_bytes`, or whether there is not enough."""
+        free = room_bytes(self._file.parent) - _SLACK_BYTES - left_bytes
+        size_bytes = min(self.wanted_bytes, self.size_bytes + free)
+        size_bytes = size_bytes // _BLOCK_BYTES * _BLOCK_BYTES
+        if size_bytes <= self.size_bytes or 2 * size_bytes < self.wanted_bytes:
+            return True
+        try:
+            self._allocate(size_bytes)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            self.give_up()  # what there is of it may be a part
+            return False
+        return True
 
     def _allocate(self, size_bytes: int) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -11,8 +11,8 @@ import pytest
 # `malloc_info` lists those there are.
 _PROGRAM = """
 import ctypes, os, sys, threading
-from daemon.allocator import limit_heap
-if sys.argv[1] == "limited" and not limit_heap():
+from glia.allocator import limit_heap
+if sys.argv[1] == "limited" and not limit_heap(256 * 1024):
     sys.exit("no such limit")
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -44,8 +44,8 @@ def test_large_buffers_are_given_back_whatever_was_freed_before() -> None:
 # A small object on top of a freed buffer keeps its memory, unless that was mapped by itself.
 _HOLE = """
 import ctypes, sys
-from daemon.allocator import limit_heap
-if sys.argv[1] == "limited" and not limit_heap():
+from glia.allocator import limit_heap
+if sys.argv[1] == "limited" and not limit_heap(256 * 1024):
     sys.exit("no such limit")
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
