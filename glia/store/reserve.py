@@ -56,7 +56,7 @@ class Reserve:
         if self.size_bytes == self.wanted_bytes:
             return True
         for tries in range(_MAX_TRIES):
-            if self._took(tries * self.wanted_bytes // _PER_TRY):
+            if self._is_settled(tries * self.wanted_bytes // _PER_TRY):
                 break
         return self.is_there
 
@@ -71,30 +71,26 @@ class Reserve:
         if room_bytes(self._file.parent) < self.wanted_bytes:
             self.give_up()
 
-    def _took(self, left_bytes: int) -> bool:
-        """Whether it took what there is but `left_bytes`, or whether there is not enough."""
-        free = room_bytes(self._file.parent) - _SLACK_BYTES - left_bytes
-        size_bytes = min(self.wanted_bytes, self.size_bytes + free)
+    def _is_settled(self, left_bytes: int) -> bool:
+        """Whether it took what there is but `left_bytes`, or has no use for that."""
+        free = room_bytes(self._file.parent) - _SLACK_BYTES
+        size_bytes = min(self.wanted_bytes, self.size_bytes + free) - left_bytes
         size_bytes = size_bytes // _BLOCK_BYTES * _BLOCK_BYTES
         if size_bytes <= self.size_bytes or 2 * size_bytes < self.wanted_bytes:
             return True
-        try:
-            self._allocate(size_bytes)
-        except OSError as error:
-            if error.errno not in NO_SPACE:
-                raise
-            self.give_up()  # what there is of it may be a part
-            return False
-        return True
-
-    def _allocate(self, size_bytes: int) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(self._file, flags, 0o600)
         try:
             os.posix_fallocate(fd, 0, size_bytes)
+            self.size_bytes = size_bytes
+        except OSError as error:
+            os.ftruncate(fd, self.size_bytes)  # a part of the rest may be there
+            if error.errno not in NO_SPACE:
+                raise
+            return False
         finally:
             os.close(fd)
-        self.size_bytes = size_bytes
+        return True
 
 
 def room_bytes(directory: Path) -> int:
