@@ -1,6 +1,8 @@
 """Tells the network what is published: the DHT at announce boundaries, and the model's topic.
 
-What it says: that this node has a prefix key, and a window; and the link that attests it.
+What it says: that this node has a prefix key, and a window; and the link that attests it. It says
+so only while the window's blocks are here: some windows are published by name alone, and L2 may
+have dropped others.
 When it says so: p2p/announcing.py. It also hears what others say on the topics of the models
 that this node has to do with.
 """
@@ -12,6 +14,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from enum import Enum, auto
 from functools import partial
 from typing import Protocol
 
@@ -34,6 +37,14 @@ _LOOK_S = 60.0  # what is relayed is published without a word
 _log = logging.getLogger("gliad.announcer")
 
 
+class _Standing(Enum):
+    """What there is to be said of a boundary."""
+
+    HERE = auto()
+    ABSENT = auto()
+    OVER = auto()
+
+
 class Network(Protocol):
     """What it needs of daemon.peering.Peering."""
 
@@ -53,6 +64,7 @@ class Announcer:
     """The one that announces.
 
     Args:
+        is_here: whether the blocks of a published window are (Egress.has_window).
         models: those that this node can compute.
         now_s: seconds since 1970.
         source: of all that is drawn.
@@ -63,13 +75,14 @@ class Announcer:
         self,
         network: Network,
         hearing: Hearing,
+        is_here: Callable[[WindowId], bool],
         models: Callable[[], Iterable[ModelId]],
         source: random.Random,
         now_s: Callable[[], float] = time.time,
         call: RunBlocking | None = None,
     ) -> None:
         self._network, self._hearing = network, hearing
-        self._models, self._now_s = models, now_s
+        self._is_here, self._models, self._now_s = is_here, models, now_s
         self._call = call or InThreads()
         self._announcing = Announcing(source)
         self._tips: dict[WindowId, ModelId] = {}
@@ -115,7 +128,7 @@ class Announcer:
     async def _announce(self, boundary: Boundary) -> None:
         try:
             with trio.fail_after(_LIMIT_S):
-                is_told = await self._tell(boundary)
+                standing = await self._tell(boundary)
         except (GliaError, trio.TooSlowError) as error:
             _log.debug("not announced: %r", error)
             self._failed(boundary)
@@ -123,24 +136,31 @@ class Announcer:
             _log.exception("not announced")
             self._failed(boundary)
         else:
-            if is_told:
-                self._network.counters["announced"] += 1
-                self._announcing.done(boundary, self._now_s())
-            else:
-                self._announcing.drop(boundary)
+            self._settle(boundary, standing)
         finally:
             self._room.release()
             self._tell_now.set()
+
+    def _settle(self, boundary: Boundary, standing: _Standing) -> None:
+        match standing:
+            case _Standing.HERE:
+                self._network.counters["announced"] += 1
+                self._announcing.done(boundary, self._now_s())
+            case _Standing.ABSENT:
+                self._announcing.absent(boundary, self._now_s())
+            case _Standing.OVER:
+                self._announcing.drop(boundary)
 
     def _failed(self, boundary: Boundary) -> None:
         self._network.counters["announce_failed"] += 1
         self._announcing.failed(boundary, self._now_s())
 
-    async def _tell(self, boundary: Boundary) -> bool:
-        """Whether it was a boundary still. Raises: GliaError."""
+    async def _tell(self, boundary: Boundary) -> _Standing:
+        """Tell of it if it is here. Raises: GliaError."""
         published, name = self._network.published, boundary.window_id
-        if not await self._call(partial(self._is_boundary, boundary)):
-            return False
+        standing = await self._call(partial(self._standing, boundary))
+        if standing is not _Standing.HERE:
+            return standing
         link = await self._call(partial(self._link_to, name))
         directory = self._network.directory
         await directory.provide(boundary.prefix_key)
@@ -149,7 +169,7 @@ class Announcer:
             await directory.put(boundary.prefix_key, link)
             await self._network.gossip.publish(topic_of(boundary.model_id), link)
         await self._call(partial(published.mark_announced, [name], int(self._now_s())))
-        return True
+        return standing
 
     # -- in worker threads --------------------------------------------------------------------
 
@@ -178,13 +198,15 @@ class Announcer:
         self._tips = known
         return found
 
-    def _is_boundary(self, boundary: Boundary) -> bool:
-        """Whether it is published, and no chain's last window that has become one in the middle."""
+    def _standing(self, boundary: Boundary) -> _Standing:
+        """Over where it is published no more, or was a chain's last window and is so no more."""
         published, name = self._network.published, boundary.window_id
         if published.record(name) is None:
-            return False
-        is_last = not published.next_windows(name)
-        return is_last or boundary.num_windows in boundaries(boundary.num_windows)
+            return _Standing.OVER
+        is_steady = boundary.num_windows in boundaries(boundary.num_windows)
+        if not is_steady and published.next_windows(name):
+            return _Standing.OVER
+        return _Standing.HERE if self._is_here(name) else _Standing.ABSENT
 
     def _link_to(self, window_id: WindowId) -> bytes | None:
         """That ends in a window: this node's own, else another's."""

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from glia.errors import IntegrityError, NotFound
 from glia.graph.ids import BlockId, ModelId, PrefixKey, ProfileId, WindowId
-from glia.graph.window import WindowRecord
+from glia.graph.window import WindowRecord, parse_window
 from glia.store.published import Published
 from p2p.offer import Candidate
 
@@ -70,6 +70,11 @@ class Egress:
     def next_links(self, window_id: WindowId) -> list[bytes]:
         """See Offer."""
         return self._published.next_links(window_id)
+
+    def has_window(self, window_id: WindowId) -> bool:
+        """Whether it is published and all its blocks are here, and so those of all before it."""
+        encoding = self._published.record(window_id)
+        return encoding is not None and self._is_here(parse_window(encoding, window_id))
 
     def _is_here(self, record: WindowRecord) -> bool:
         return all(map(self._particles.has_block, record.blocks))

@@ -35,11 +35,13 @@ class Publishing:
         still: trio.Lock,
         hold_s: float,
     ) -> None:
-        peering.serve(Egress(peering.published, memory.store))
+        egress = Egress(peering.published, memory.store)
+        peering.serve(egress)
         self._hearing = Hearing(peering)
         self._announcer = Announcer(
             peering,
             self._hearing,
+            egress.has_window,
             lambda: [each.model_id for each in attachments.all()],
             random.Random(),  # noqa: S311 - no secret
         )

@@ -21,6 +21,7 @@ AGAIN_S = 20 * 3600.0  # receivers keep a record for 22 hours or more
 AGAIN_SPREAD_S = 2 * 3600.0  # sooner than that
 LATE_SPREAD_S = 600.0  # where that was long ago
 FAILED_AGAIN_S = 60.0
+ABSENT_AGAIN_S = 600.0
 
 
 def topic_of(model_id: ModelId) -> str:
@@ -49,7 +50,7 @@ class Boundary:
 class Announcing:
     """What is announced next. Times are seconds since 1970.
 
-    `next` gives a boundary away; `done`, `failed` or `drop` says what became of it.
+    `next` gives a boundary away; `done`, `failed`, `absent` or `drop` says what became of it.
     """
 
     def __init__(self, source: random.Random) -> None:
@@ -58,6 +59,7 @@ class Announcing:
         self._numbers = count()
         self._known: set[WindowId] = set()
         self._next_s = 0.0
+        self._last: Boundary | None = None  # that was given away
 
     def add(self, boundaries: Iterable[Boundary], now_s: float) -> None:
         """These are to be announced, and again and again; those that are known stay as they are."""
@@ -71,7 +73,8 @@ class Announcing:
         if self.wait_s(now_s) > 0:
             return None
         self._next_s = now_s + EVERY_S
-        return heapq.heappop(self._due)[2]
+        self._last = heapq.heappop(self._due)[2]
+        return self._last
 
     def wait_s(self, now_s: float) -> float:
         """How long there is nothing to announce."""
@@ -87,6 +90,12 @@ class Announcing:
     def failed(self, boundary: Boundary, now_s: float) -> None:
         """Nobody could be told."""
         self._push(boundary, now_s + FAILED_AGAIN_S * self._random.uniform(1.0, 2.0))
+
+    def absent(self, boundary: Boundary, now_s: float) -> None:
+        """Its blocks are not here, so nobody was told: its turn is another's."""
+        self._push(boundary, now_s + ABSENT_AGAIN_S * self._random.uniform(1.0, 2.0))
+        if self._last is boundary:
+            self._next_s = now_s
 
     def drop(self, boundary: Boundary) -> None:
         """It is published no longer."""

@@ -13,7 +13,7 @@ import trio
 
 from daemon.announcer import Announcer
 from daemon.hearing import Hearing
-from glia.graph.ids import ModelId
+from glia.graph.ids import ModelId, WindowId
 from glia.graph.link import accept_link, sign_link
 from glia.graph.neuron import Signer
 from glia.graph.spans import claims
@@ -51,6 +51,7 @@ class Net:
     published: Published
     heard: Heard
     signer: Signer = SIGNER
+    gone: set[WindowId] = field(default_factory=set)  # windows of which there are no blocks here
     counters: Counter[str] = field(default_factory=Counter)
     why_off: str = ""
 
@@ -61,6 +62,9 @@ class Net:
     @property
     def gossip(self) -> Gossip:
         return self.host.gossip
+
+    def is_here(self, window_id: WindowId) -> bool:
+        return window_id not in self.gone
 
     def close(self) -> None:
         self.published.close()
@@ -77,7 +81,7 @@ def announcer_of(net: Net, models: tuple[ModelId, ...] = (MODEL,), seed: int = 0
     """Its announcer; who listens does so with `Hearing.run` in threads."""
     hearing = Hearing(net, now_s)
     source = random.Random(seed)
-    return Announcer(net, hearing, lambda: models, source, now_s, at_once)
+    return Announcer(net, hearing, net.is_here, lambda: models, source, now_s, at_once)
 
 
 def publish(net: Net, chain: Chain, start: int = 0, *, hold_s: float = 60.0) -> None:

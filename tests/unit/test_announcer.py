@@ -141,6 +141,34 @@ def test_what_is_taken_back_is_not_announced(tmp_path: Path) -> None:
     two_nodes(tmp_path, body)
 
 
+def test_what_is_not_here_is_announced_once_it_is_and_holds_up_nothing(tmp_path: Path) -> None:
+    """Windows that are named for their link alone, or that L2 dropped."""
+    chains = [make_chain(20, seed=seed) for seed in range(6)]
+
+    async def body(net: Internet, ours: Net, theirs: Net, nursery: trio.Nursery) -> None:
+        for chain in chains:
+            publish(ours, chain, hold_s=0)
+        for chain in chains[1:]:
+            ours.gone |= set(chain.window_ids)
+        ours.gone |= {chains[0].tip}
+        heard: list[bytes] = []
+        theirs.host.gossip.join(topic_of(MODEL), lambda peer, data: heard.append(data))
+        nursery.start_soon(announcer_of(ours).run)
+        await trio.sleep(12)
+        assert await has(theirs, chains[0]) == [16]
+        assert len(heard) == 1
+        for chain in chains[1:]:
+            assert await has(theirs, chain) == []
+        assert (ours.counters["announced"], ours.counters["announce_failed"]) == (1, 0)
+        assert ours.counters["announce_backlog"] == 0
+        ours.gone.clear()
+        await trio.sleep(21 * 60)
+        for chain in chains:
+            assert await has(theirs, chain) == [16, 20]
+
+    two_nodes(tmp_path, body)
+
+
 def test_without_anybody_it_is_tried_again_and_counted(tmp_path: Path) -> None:
     chain = make_chain(3)
 

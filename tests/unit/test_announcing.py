@@ -100,6 +100,23 @@ def test_what_failed_is_tried_again_and_what_is_gone_is_not(announcing: Announci
     assert announcing.wait_s(now_s) < 20
 
 
+def test_what_is_not_here_takes_no_turn_and_is_looked_at_again(announcing: Announcing) -> None:
+    announcing.add(map(boundary, range(100)), NOW_S)
+    now_s = NOW_S + 10
+    for _ in range(100):
+        each = announcing.next(now_s)
+        assert each is not None
+        announcing.absent(each, now_s)
+    assert announcing.backlog(now_s) == 0
+    assert 600 <= announcing.wait_s(now_s) <= 1200
+    now_s += 1200
+    first, second = announcing.next(now_s), announcing.next(now_s + 1.0)
+    assert first is not None
+    assert second is not None
+    announcing.absent(first, now_s + 1.2)  # another was given away since
+    assert announcing.next(now_s + 1.9) is None
+
+
 def test_a_clock_that_is_set_back_stops_nothing(announcing: Announcing) -> None:
     announcing.add([boundary(1, NOW_S - HOUR_S), boundary(2, NOW_S - HOUR_S)], NOW_S - 100)
     assert announcing.next(NOW_S)

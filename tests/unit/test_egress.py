@@ -69,6 +69,7 @@ def test_what_is_not_published_is_not_even_asked_for(egress: Egress, shelf: Shel
     shelf.keep(private)
     for record in private.records:
         assert egress.record(record.window_id) is None
+        assert not egress.has_window(record.window_id)
         assert egress.records(record.window_id, 3, 0) == []
         assert egress.next_links(record.prev) == []
         for block_id in record.blocks:
@@ -122,8 +123,11 @@ def test_a_chain_is_offered_as_far_as_it_is_here(
             shelf.particles.pop(block_id, None)
     (found,) = _match(egress, chain)
     assert (found.num_windows, found.tip) == (17, chain.records[16].window_id)
+    assert egress.has_window(found.tip)
+    assert not egress.has_window(chain.window_ids[17])
     shelf.particles.clear()
     assert _match(egress, chain) == []
+    assert not egress.has_window(found.tip)
 
 
 def test_a_long_chain_that_l2_dropped_is_looked_up_once(
