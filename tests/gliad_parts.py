@@ -17,6 +17,7 @@ from glia.client import Client
 from tests.node_parts import ROOT, until
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
+OFFLINE = "[network]\nenabled = false\n"  # a test that wants a network says --listen LOOPBACK
 SMALL = """
 [l0]
 size = "4MiB"
@@ -34,7 +35,9 @@ class Gliad:
 
     def __init__(self, data_dir: Path, settings: str = "", before: Sequence[str] = ()) -> None:
         data_dir.mkdir(mode=0o700)
-        (data_dir / "glia.toml").write_text(SMALL + settings)
+        (data_dir / "glia.toml").write_text(
+            SMALL + settings + ("" if "[network]" in settings else OFFLINE)
+        )
         self.data_dir = data_dir
         self._before = before
 

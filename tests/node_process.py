@@ -1,6 +1,7 @@
 """A real gliad for tests. Settings come as JSON.
 
 Its engines are `tests/scripted_engine.py`, or real ones where the settings say "real_engines".
+It is offline unless they say otherwise (tests/test_nothing_outside.py).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _config(data_dir: Path, models_dir: Path, settings: dict[str, dict[str, floa
         conversations=ConversationsConfig(**settings.get("conversations", {})),
         http=HttpConfig(**settings.get("http", {})),
         api=ApiConfig(**settings.get("api", {})),
-        network=NetworkConfig(**settings.get("network", {})),
+        network=NetworkConfig(**{"enabled": False, **settings.get("network", {})}),
     )
 
 

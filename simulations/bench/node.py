@@ -16,15 +16,17 @@ from glia.local import messages as m
 
 _GLIAD = (sys.executable, "-m", "daemon")
 _STOP_TIMEOUT_S = 30
+_OFFLINE = "[network]\nenabled = false\n"
 
 
 class Node:
-    """One running gliad under a data dir of its own."""
+    """One running gliad under a data dir of its own; offline unless its settings have [network]."""
 
     def __init__(self, data_dir: Path, settings: str = "") -> None:
         self.data_dir = data_dir
         self._config = data_dir.parent / f"{data_dir.name}.toml"
-        self._config.write_text(settings, encoding="utf-8")
+        network = "" if "[network]" in settings else _OFFLINE
+        self._config.write_text(settings + network, encoding="utf-8")
 
     def __enter__(self) -> Self:
         self.start()

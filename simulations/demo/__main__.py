@@ -80,7 +80,7 @@ def _long_prompt(model_dir: Path, num_tokens: int) -> str:
 def _three_runs(data_dir: Path, model: str, prompt: Path) -> list[Row]:
     run = ("run", model, "--file", str(prompt), "--raw", "--max-tokens", str(_MAX_TOKENS))
     _say("starting gliad")
-    _gliad(data_dir, "start")
+    _gliad(data_dir, "start", "--offline")
     _say("loading the model")
     _gliad(data_dir, "run", model, "Hello", "--raw", "--max-tokens", "1")
     rows = []
@@ -88,7 +88,7 @@ def _three_runs(data_dir: Path, model: str, prompt: Path) -> list[Row]:
         if name.startswith("after"):
             _say("restarting gliad")
             _gliad(data_dir, "stop")
-            _gliad(data_dir, "start")
+            _gliad(data_dir, "start", "--offline")
             _gliad(data_dir, "run", model, "Hello", "--raw", "--max-tokens", "1")
         _say(f"the long prompt, {name}")
         rows.append(Row(name, json.loads(_gliad(data_dir, *run, "--json"))))

@@ -17,6 +17,7 @@ from glia.client import Client
 from glia.errors import BadRequest, GliaError, NotRunning
 from glia.local import messages as m
 from glia.local.frames import encode_frame
+from tests.network_sockets import network_sockets
 from tests.node_parts import RunningNode, until
 
 NOBODY = 65534
@@ -43,6 +44,7 @@ def test_what_a_node_makes_is_its_owners_alone(node: RunningNode) -> None:
         assert status.st_uid == os.geteuid()
         assert not status.st_mode & 0o077, path
     assert stat.S_IMODE((node.data_dir / "gliad.sock").stat().st_mode) == 0o600
+    assert network_sockets(node.process.pid) == []
 
 
 @pytest.mark.fault("F35")

@@ -15,13 +15,13 @@ from glia.graph.ids import WindowId
 from glia.graph.link import parse_link
 from glia.store.heard import Heard
 from p2p.host import Address
-from tests.gliad_parts import LOOPBACK, Gliad, gliads
+from tests.gliad_parts import LOOPBACK, OFFLINE, Gliad, gliads
 from tests.network_parts import new_network, start_libp2p
 from tests.node_parts import until
 from tests.tiny_node import prompt, save_model
 
 NUM_TOKENS = 600
-AT_ONCE = "[network]\nannounce_hold_s = 0\n"
+AT_ONCE = f"{OFFLINE}announce_hold_s = 0\n"
 
 
 def counted(node: Gliad, name: str) -> int:

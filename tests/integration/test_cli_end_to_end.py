@@ -44,6 +44,8 @@ size = "1GiB"
 segment_size = "16MiB"
 [engine]
 num_threads = 1
+[network]
+enabled = false
 """
 
 

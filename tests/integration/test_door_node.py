@@ -20,6 +20,7 @@ from glia.client import Client
 from glia.model.tokenizer import Tokenizer
 from tests.chat_parts import exported, piped, roles, save_chat_model
 from tests.door_parts import ask, listens, num_gliad_connections
+from tests.gliad_parts import OFFLINE
 from tests.node_parts import RunningNode, until
 from tests.tiny_node import SETTINGS, add_manifest, engine_of, gliad, pid_of, refused
 
@@ -409,7 +410,7 @@ def test_what_keeps_a_door_from_opening_is_told_at_start(node: RunningNode, tmp_
     other = RunningNode.__new__(RunningNode)
     other.data_dir, other.models_dir = tmp_path / "other", tmp_path
     other.data_dir.mkdir(0o700)
-    (other.data_dir / "glia.toml").write_text(f'[http]\nlisten = "{taken}"\n')
+    (other.data_dir / "glia.toml").write_text(f'[http]\nlisten = "{taken}"\n{OFFLINE}')
     refused(gliad(other, "start"), 2, "http.listen")
     (other.data_dir / "http.key").chmod(0o644)
     refused(gliad(other, "start"), 2, "http.key is open to other users")
@@ -421,7 +422,7 @@ def test_starting_and_status_say_where_it_is(tmp_path: Path) -> None:
     free.data_dir.mkdir(0o700)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    (free.data_dir / "glia.toml").write_text(f'[http]\nlisten = "{address}"\n')
+    (free.data_dir / "glia.toml").write_text(f'[http]\nlisten = "{address}"\n{OFFLINE}')
     started = gliad(free, "start")
     try:
         assert started.returncode == 0

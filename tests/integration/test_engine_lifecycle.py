@@ -17,6 +17,7 @@ from glia.client import Client
 from glia.errors import CapacityError, EngineDied
 from glia.local import messages as m
 from glia.local import values
+from tests.gliad_parts import OFFLINE
 from tests.node_parts import MIB, RunningNode, until
 from tests.tiny_node import (
     SETTINGS,
@@ -137,6 +138,7 @@ def test_preloaded_models_are_there_and_one_that_fails_is_told(
     config.write_text(
         f'models_dir = "{models}"\n[engine]\nnum_threads = 1\npreload = ["tiny", "nobody"]\n'
         '[l0]\nsize = "4MiB"\n[l1]\nsize = "8MiB"\nprefault_size = "0B"\n'
+        f"{OFFLINE}"
     )
     try:
         started = command(data_dir, "start", "--config", str(config), "--wait-models")

@@ -20,13 +20,13 @@ from blake3 import blake3
 from glia.client import Client
 from glia.graph.cid import cid_text
 from glia.graph.window import parse_window
-from tests.gliad_parts import LOOPBACK, Gliad, gliads
+from tests.gliad_parts import LOOPBACK, OFFLINE, Gliad, gliads
 from tests.go_peer import go_peer, read_exactly
 from tests.node_parts import ROOT, until
 from tests.tiny_node import WINDOW_BYTES, save_model
 
 INTEROP = ROOT / "tests" / "interop"
-ANNOUNCE_AT_ONCE = "[network]\nannounce_hold_s = 0\n"
+ANNOUNCE_AT_ONCE = f"{OFFLINE}announce_hold_s = 0\n"
 WORDS = " ".join(f"w{3 + number % 50}" for number in range(80))
 
 

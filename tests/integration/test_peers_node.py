@@ -12,6 +12,7 @@ import pytest
 
 from tests.gliad_parts import LOOPBACK, gliads
 from tests.integration.test_private_run import FILTER, ended_by
+from tests.network_sockets import addresses_of, network_sockets
 from tests.node_parts import ROOT, until
 from tests.only_unix import UNAVAILABLE
 
@@ -26,6 +27,7 @@ def test_two_commands_and_two_nodes_know_each_other() -> None:
         (address,) = identity["addresses"]
         assert address.startswith("/ip4/127.0.0.1/tcp/")
         assert address.endswith(f"/p2p/{identity['peer_id']}")
+        assert addresses_of(one.pid) == {"127.0.0.1"}
         other("start", "--listen", LOOPBACK, "--bootstrap", address)
         ids = [each.json("id")["peer_id"] for each in (one, other)]
         until(lambda: (one.connected(), other.connected()) == ([ids[1]], [ids[0]]), 10)
@@ -101,6 +103,7 @@ def test_offline_opens_no_network_socket() -> None:
         node("start", "--offline")
         assert node.json("status")["network"] is None
         assert "network  offline" in node("status").stdout
+        assert network_sockets(node.pid) == []
         for verb in (("id",), ("peers",), ("peers", "add", "x"), ("peers", "ban", "x")):
             refused = node(*verb, code=9)
             assert "offline" in refused.stderr

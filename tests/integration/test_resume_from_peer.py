@@ -22,7 +22,7 @@ from p2p.host import Address
 from p2p.messages import BLOCKS
 from p2p.provider import InThreads, Provider
 from p2p.upload import UploadLimit
-from tests.gliad_parts import LOOPBACK, Gliad, gliads
+from tests.gliad_parts import LOOPBACK, OFFLINE, Gliad, gliads
 from tests.network_parts import new_network
 from tests.node_parts import FULL, MIB, until
 from tests.tiny_node import prompt, save_model
@@ -134,7 +134,7 @@ def _signers(data_dir: Path, node: Gliad) -> set[str]:
 def test_a_peer_that_is_killed_in_the_middle(tmp_path: Path) -> None:
     """What came is used, the rest computed; the answer is the same."""
     asked = Asked(tmp_path, 2, 1900)
-    with tiny_gliads(2, tmp_path, '[network]\nupload = "1MiB"\n') as (one, two):
+    with tiny_gliads(2, tmp_path, f'{OFFLINE}upload = "1MiB"\n') as (one, two):
         address = start(one)
         first = asked.of(one, "--public")
         published(one, 1900 // 16)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.network_sockets import network_sockets
+
 HOLDER = """
 import fcntl, os, sys
 lock = open(sys.argv[1], "w")
@@ -32,7 +34,8 @@ class Place:
         self.data_dir = home / "node"
 
     def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "daemon", *words, "--data-dir", str(self.data_dir)]
+        network = ["--offline"] if words[0] == "start" else []
+        return [sys.executable, "-m", "daemon", *words, *network, "--data-dir", str(self.data_dir)]
 
     def __call__(self, *words: str) -> tuple[int, str]:
         """Exit code and what was said."""
@@ -76,6 +79,7 @@ def test_start_returns_when_it_answers_and_stop_when_it_is_gone(place: Place) ->
     assert place.data_dir.stat().st_mode & 0o777 == 0o700
     assert (place.data_dir / "gliad.sock").stat().st_mode & 0o777 == 0o600
     assert place("wait", "--timeout", "1")[0] == 0
+    assert network_sockets(pid) == []
 
     code, said = place("start")
     assert (code, f"pid {pid}" in said) == (2, True)

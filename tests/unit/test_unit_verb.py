@@ -19,6 +19,7 @@ import pytest
 from daemon.cli import _parser
 from daemon.notify import READY, Notifier
 from tests.cli_parts import say
+from tests.gliad_parts import OFFLINE
 from tests.node_parts import ROOT
 
 ANALYZE = shutil.which("systemd-analyze")
@@ -87,7 +88,9 @@ def listening(path: str) -> socket.socket:
 
 def test_a_service_manager_is_told(capfd: Any, tmp_path: Path) -> None:
     """What the unit starts says READY and, at SIGTERM, STOPPING."""
-    text = say(capfd, "unit", "--data-dir", str(tmp_path / "d")).out
+    config = tmp_path / "c.toml"
+    config.write_text(OFFLINE)
+    text = say(capfd, "unit", "--data-dir", str(tmp_path / "d"), "--config", str(config)).out
     command = words_of(unit_of(text)["Service"]["ExecStart"])
     address = str(tmp_path / "notify")
     with listening(address) as manager:
