@@ -32,6 +32,7 @@ from glia.local.messages import (
     ForgetL0,
     Generate,
     Generated,
+    Meet,
     Progress,
     Ready,
     Reply,
@@ -78,6 +79,7 @@ class EngineLink:
         self._next_id = 1
         self._calls: dict[int, _Outgoing] = {}
         self._abandoned: set[int] = set()
+        self._told: set[int] = set()  # calls whose replies say nothing
 
     def start_run(self, call: Generate, deliver: Deliver) -> int:
         """Hand a request over. Returns its id for `finish` and `cancel`."""
@@ -114,6 +116,14 @@ class EngineLink:
             with suppress(QuotaExceeded):
                 self._wire.post(CancelRun(self._next_id, run_id))
                 self._abandoned.add(self._next_id)
+
+    def meet(self, run_id: int, position: int) -> None:
+        """Tell the engine that what a run wants is there from a position on, if it reads."""
+        if run_id in self._calls and not self.closed.is_set():
+            self._next_id += 1
+            with suppress(QuotaExceeded):
+                self._wire.post(Meet(self._next_id, run_id, position))
+                self._told.add(self._next_id)
 
     async def evict_l0(self) -> EvictReply:
         """Have the engine drop what it does not use. Raises: EngineDied."""
@@ -173,9 +183,10 @@ class EngineLink:
         if message.id in self._calls:
             self._calls[message.id].reply = message
             self._calls[message.id].done.set()
-        elif message.id not in self._abandoned:
+        elif message.id not in self._abandoned | self._told:
             raise RemoteProtocolError(f"an engine answered a call that was not made: {message.id}")
         self._abandoned.discard(message.id)
+        self._told.discard(message.id)
 
     def _start(self, call: Call, deliver: Deliver) -> int:
         if self.closed.is_set():

@@ -19,6 +19,7 @@ from daemon.leases import Leases
 from daemon.loading import Loader
 from daemon.records import Records
 from daemon.sealing import Sealer
+from daemon.shelf import Shelves
 from daemon.writer import Writer
 from glia.errors import NotFound, StoreFull
 from glia.graph.chain import longest_chain, walk
@@ -42,6 +43,7 @@ class Memory:
         arrivals = Arrivals()
         self.loader = Loader(arena, self.table, store, self.records, self.writer, arrivals)
         self.adopter = Adopter(arena, self.table, store, self.records, self.writer, arrivals)
+        self.shelves = Shelves(arena, self.table, self.records, self.writer, arrivals)
         self.sealer = Sealer(arena, self.table, self.records, self.writer)
 
     async def match(self, binding: Binding, tokens: Sequence[int]) -> list[WindowId]:

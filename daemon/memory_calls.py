@@ -13,6 +13,7 @@ from daemon.staging import StagingAreas
 from glia.errors import BadRequest, QuotaExceeded
 from glia.graph.ids import WindowId
 from glia.local.messages import (
+    Adopt,
     Attach,
     Done,
     Flush,
@@ -28,7 +29,7 @@ from glia.local.messages import (
     Staging,
 )
 
-MemoryCall = Attach | Staging | Match | Known | Lease | Release | Seal | Flush
+MemoryCall = Attach | Staging | Match | Known | Adopt | Lease | Release | Seal | Flush
 _MAX_LEASES = 4096
 _MAX_LEASED_WINDOWS = 2**16  # counting each as often as it is leased
 
@@ -60,11 +61,8 @@ class MemoryCalls:
                 self._memory.leases.add(self._who, self._leases)
             case Staging():
                 return Done(call.id), self._open_staging(call.size_bytes)
-            case Match():
-                return Matched(call.id, list(await self._match(call))), None
-            case Known():
-                names = [WindowId(name) for name in call.windows]
-                return Matched(call.id, list(await self._memory.known(names))), None
+            case Match() | Known() | Adopt():
+                return Matched(call.id, list(await self._names(call))), None
             case Lease():
                 return await self._lease(call), None
             case Release():
@@ -90,8 +88,13 @@ class MemoryCalls:
             raise BadRequest("attach first")
         return self._binding
 
-    async def _match(self, call: Match) -> list[WindowId]:
-        return await self._memory.match(self._bound(), call.tokens)
+    async def _names(self, call: Match | Known | Adopt) -> list[WindowId]:
+        if isinstance(call, Known):
+            return await self._memory.known([WindowId(name) for name in call.windows])
+        if isinstance(call, Match):
+            return await self._memory.match(self._bound(), call.tokens)
+        prev = WindowId(call.prev) if call.prev is not None else None
+        return await self._memory.shelves.adopt(self._bound(), prev, call.tokens)
 
     async def _lease(self, call: Lease) -> Leased:
         if len(self._leases) >= _MAX_LEASES:

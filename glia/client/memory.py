@@ -13,7 +13,7 @@ from glia.local import messages as m
 from glia.local import values
 from glia.local.connection import Connection
 
-FromGliad = m.Run | m.CancelRun | m.EvictL0 | m.ForgetL0
+FromGliad = m.Run | m.CancelRun | m.Meet | m.EvictL0 | m.ForgetL0
 _KNOWN_AT_ONCE = 16384  # of 34 bytes, in one frame
 
 
@@ -91,6 +91,14 @@ class MemoryCalls(Caller):
             part: list[bytes] = list(windows[start : start + _KNOWN_AT_ONCE])
             found += self._call(m.Known(self._id(), part), m.Matched).windows
         return [WindowId(name) for name in found]
+
+    def adopt(self, prev: WindowId | None, tokens: Sequence[int]) -> list[WindowId]:
+        """What peers sent ahead becomes windows of L1. Returns: those that follow `prev`.
+
+        Raises: NotFound where `prev` is not known.
+        """
+        reply = self._call(m.Adopt(self._id(), prev, list(tokens)), m.Matched)
+        return [WindowId(name) for name in reply.windows]
 
     def lease_begin(self, windows: Sequence[WindowId]) -> int:
         """Ask for windows to be pinned in L1. Returns a ticket for `lease_end`."""

@@ -16,7 +16,7 @@ from glia.engine.memory import TierMemory
 from glia.engine.residency import Residency
 from glia.engine.restore import Restorer, Wanted
 from glia.engine.sequence import Sequence, Usage
-from glia.errors import CapacityError, IntegrityError, StoreError
+from glia.errors import CapacityError, IntegrityError, NotFound, StoreError
 from glia.graph.ids import WindowId
 from glia.graph.profile import Profile
 from glia.kv.compute import ComputeModel
@@ -64,6 +64,52 @@ class Admission:
         sequence.num_computed = len(tiers) * size
         sequence.usage = _usage(tiers, size)
         self._count(sequence, tiers)
+
+    def meet(self, sequence: Sequence) -> None:
+        """Give a sequence what peers sent of what comes next, so that it goes on behind that.
+
+        Where there is nothing, or it cannot be had, it computes on.
+        Raises: whatever the model raises; its slots are then as they were.
+        """
+        sequence.meets_at = None
+        num_before, size = len(sequence.chain), self._profile.block_size
+        if sequence.num_computed != num_before * size:  # what it has is not all named
+            return
+        prev = sequence.chain[-1] if sequence.chain else None
+        try:
+            names = self._memory.adopt(prev, sequence.tokens[num_before * size : -1])
+            tiers = self._bring(sequence, names)
+        except (CapacityError, IntegrityError, NotFound, StoreError):
+            return
+        sequence.num_staged = num_before + len(tiers)
+        sequence.num_computed = sequence.num_staged * size
+        sequence.usage.add(_usage(tiers, size))
+
+    def _bring(self, sequence: Sequence, names: list[WindowId]) -> list[int]:
+        """Leading windows of these into the sequence's next slots. Returns: their tiers."""
+        start = len(sequence.chain)
+        resident = {n: slot for n in names if (slot := self._residency.share(n)) is not None}
+        wanted = [
+            Wanted(at, name, sequence.table[at])
+            for at, name in enumerate(names, start)
+            if name not in resident
+        ]
+        tiers: list[int] = []
+        try:
+            restored = self._restorer.restore(wanted)
+            sequence.spend("lease", restored.lease_s)
+            sequence.spend("restore", restored.copy_s)
+            left = iter(restored.tiers)
+            for at, name in enumerate(names, start):
+                tier = _L0 if name in resident else next(left, None)
+                if tier is None:  # a hole
+                    break
+                sequence.table[at] = self._residency.adopt(name, sequence.table[at])
+                sequence.chain.append(name)
+                tiers.append(tier)
+        finally:
+            self._residency.release(list(resident.values()))
+        return tiers
 
     def admit_fork(self, sequence: Sequence) -> None:
         """Give a fork its own slots and its own copy of the tail; it shares the sealed ones."""

@@ -59,9 +59,12 @@ class Computation:
 
     def piece(self, sequence: Sequence) -> int:
         """How many tokens to prefill next: to the next multiple of a piece, so that the
-        model's tiles are whole; from inside a window only to that window's end."""
+        model's tiles are whole, or to where peers' windows begin; from inside a window only
+        to that window's end."""
         start = sequence.num_computed
         end = min(len(sequence.tokens), (start // self._piece + 1) * self._piece)
+        if sequence.meets_at is not None and sequence.meets_at > start:
+            end = min(end, sequence.meets_at)
         if start % self._size:
             end = min(end, start + self._size - start % self._size)
         return end - start

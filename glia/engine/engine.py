@@ -126,6 +126,10 @@ class Engine:
         if sequence.state is not State.FINISHED:
             self._endings.cancel(sequence)
 
+    def meet(self, sequence: Sequence, position: int) -> None:
+        """Let it take what peers sent from this position on, once its prefill stands there."""
+        sequence.meets_at = -(-position // self._size) * self._size
+
     def evict_l0(self) -> tuple[int, int]:
         """Drop every slot that no sequence uses. Returns: (bytes, windows)."""
         return self._residency.evict_all()
@@ -194,6 +198,9 @@ class Engine:
         """Find and restore what is known of the prompt, then compute the rest by pieces."""
         if sequence.state is State.WAITING:
             self._admit(sequence)
+        if sequence.meets_at is not None and sequence.num_computed >= sequence.meets_at:
+            self._sealer.drain(sequence)
+            self._admission.meet(sequence)
         start = sequence.num_computed
         logits = self._computation.run(sequence, self._computation.piece(sequence), "prefill")
         end = sequence.num_computed

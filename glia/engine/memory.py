@@ -47,6 +47,12 @@ class TierMemory(Protocol):
     def known(self, window_ids: Sequence[WindowId]) -> set[WindowId]:
         """Those of these windows that are whole in L1 or L2."""
 
+    def adopt(self, prev: WindowId | None, tokens: Sequence[int]) -> list[WindowId]:
+        """Windows of these tokens that peers sent ahead, and that follow `prev` from now on.
+
+        Raises: NotFound (`prev` is not known).
+        """
+
     def lease_begin(self, window_ids: Sequence[WindowId]) -> None:
         """Ask for a lease; several may be under way, answered in order (pipelining)."""
 

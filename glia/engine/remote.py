@@ -49,6 +49,10 @@ class RemoteMemory:
         """Those of these windows that are whole in L1 or L2."""
         return set(self._client.known(window_ids))
 
+    def adopt(self, prev: WindowId | None, tokens: Sequence[int]) -> list[WindowId]:
+        """Windows that peers sent ahead."""
+        return self._client.adopt(prev, tokens)
+
     def lease_begin(self, window_ids: Sequence[WindowId]) -> None:
         """Ask for a lease."""
         self._leases.append(self._client.lease_begin(window_ids))

@@ -60,6 +60,11 @@ class Usage:
         """All of them; the prompt's length once prefill is over."""
         return self.l0 + self.l1 + self.l2 + self.peers + self.computed
 
+    def add(self, more: Usage) -> None:
+        """These came, too."""
+        for name in ("l0", "l1", "l2", "peers", "computed"):
+            setattr(self, name, getattr(self, name) + getattr(more, name))
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -91,6 +96,7 @@ class Sequence:
         num_slots: slots for so many.
         table: block table: slot of window w at table[w]; all of them from admission on.
         num_staged: windows given to the sealer; the leading len(chain) of them are named.
+        meets_at: from which position on peers' windows wait for it; None where none do.
         keepable: whether full windows are still sealed; not after a seal failed.
         marks: clock readings in seconds, by name.
         spent_s: seconds by part.
@@ -108,6 +114,7 @@ class Sequence:
     num_computed: int = 0
     num_staged: int = 0
     tail: Tail | None = None
+    meets_at: int | None = None
     keepable: bool = True
     warning: str | None = None
     usage: Usage = field(default_factory=Usage)

@@ -86,6 +86,8 @@ class LocalMemory:
         self._asked_leases: deque[list[WindowId]] = deque()
         self._asked_seals: deque[_Asked] = deque()
         self._keys: dict[WindowId, PrefixKey] = {}
+        self._ahead: dict[WindowId, SealedWindow] = {}
+        self._from_peers: set[WindowId] = set()
 
     @property
     def arena(self) -> NDArray[np.uint8]:
@@ -117,6 +119,11 @@ class LocalMemory:
             if extent is not None:
                 self._free.append(extent)
 
+    def bring(self, windows: Sequence[SealedWindow]) -> None:
+        """Peers sent these, whether what they follow is here or not."""
+        for window in windows:
+            self._ahead[window.record.prev] = window
+
     def match(self, tokens: Sequence[int]) -> list[WindowId]:
         """The longest known chain of whole windows, own numerics class only."""
         chain = longest_chain(
@@ -127,6 +134,23 @@ class LocalMemory:
     def known(self, window_ids: Sequence[WindowId]) -> set[WindowId]:
         """Those of these windows that are whole here."""
         return {window_id for window_id in window_ids if self._get(window_id) is not None}
+
+    def adopt(self, prev: WindowId | None, tokens: Sequence[int]) -> list[WindowId]:
+        """What peers sent of these tokens, behind `prev`."""
+        self._blocks_before(prev)
+        at = prev or genesis_window(self._model_id, self._profile.profile_id)
+        names: list[WindowId] = []
+        size = self._profile.block_size
+        for start in range(0, len(tokens) - size + 1, size):
+            window = self._ahead.get(at)
+            if window is None or window.record.tokens != tuple(tokens[start : start + size]):
+                break
+            at = window.record.window_id
+            if self._get(at) is None:
+                self._keep(window.record, window.prefix_key, b"".join(window.particles))
+                self._from_peers.add(at)
+            names.append(at)
+        return names
 
     def lease_begin(self, window_ids: Sequence[WindowId]) -> None:
         """Ask for a lease."""
@@ -213,12 +237,15 @@ class LocalMemory:
         window_id = record.window_id
         self._keys[window_id] = next_prefix(self._key_of(prev), pack_tokens(tokens))
         if self._get(window_id) is None:
-            extent = self._take_extent()
-            where = slice(extent * self._extent, (extent + 1) * self._extent)
-            self._arena[where] = np.frombuffer(b"".join(particles), dtype=np.uint8)
-            self._resident[window_id] = extent
-            self._dirty[window_id] = _Dirty(record, self._keys[window_id])
+            self._keep(record, self._keys[window_id], b"".join(particles))
         return window_id
+
+    def _keep(self, record: WindowRecord, key: PrefixKey, particles: bytes) -> None:
+        extent = self._take_extent()
+        where = slice(extent * self._extent, (extent + 1) * self._extent)
+        self._arena[where] = np.frombuffer(particles, dtype=np.uint8)
+        self._resident[record.window_id] = extent
+        self._dirty[record.window_id] = _Dirty(record, key)
 
     def _blocks_before(self, prev: WindowId | None) -> Sequence[BlockId]:
         if prev is None:
@@ -264,6 +291,9 @@ class LocalMemory:
             self._resident[window_id] = extent
         self._resident.move_to_end(window_id)
         self._pins[window_id] += 1
+        if window_id in self._from_peers:
+            self._from_peers.remove(window_id)
+            tier = 3
         return tier
 
     def _take_extent(self) -> int:

@@ -85,6 +85,11 @@ class Worker:
             if sequence is not None:
                 self._engine.cancel(sequence)
             self._client.send_reply(m.Done(call.id))
+        elif isinstance(call, m.Meet):
+            sequence = self._runs.get(call.target)
+            if sequence is not None:
+                self._engine.meet(sequence, call.position)
+            self._client.send_reply(m.Done(call.id))
         else:
             if isinstance(call, m.ForgetL0):
                 freed_bytes, freed_windows = self._engine.forget_l0()

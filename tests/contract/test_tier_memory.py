@@ -167,6 +167,15 @@ def test_a_hole_ends_a_lease(memory: TierMemory) -> None:
     memory.release(nothing.lease)
 
 
+def test_where_no_peer_sent_anything_there_is_nothing_to_adopt(memory: TierMemory) -> None:
+    chain = make_chain(3)
+    seal(memory, head := make_chain(2))
+    assert memory.adopt(head.tip, chain.tokens[32:]) == []
+    assert memory.adopt(None, chain.tokens) == []
+    with pytest.raises(NotFound):
+        memory.adopt(make_chain(2, seed=9).tip, chain.tokens[32:])
+
+
 def test_another_engine_finds_what_this_one_sealed(make: Make) -> None:
     chain = make_chain(5)
     one, other = make(), make()

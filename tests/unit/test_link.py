@@ -63,6 +63,32 @@ def test_an_eviction_that_is_given_up_accuses_no_engine() -> None:
     trio.run(main)
 
 
+def test_where_a_run_meets_is_told_while_it_runs_and_answered_once() -> None:
+    async def main() -> None:
+        ours, theirs = trio.socket.socketpair()
+        with ours, theirs:
+            wire = Wire(ours)
+            link = EngineLink(wire, attach(), pid=1)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wire.run_sender)
+                call = m.Generate(7, "echo", None, [1], 1, values.SamplingValue(), [], [])
+                run_id = link.start_run(call, lambda _: None)
+                link.meet(run_id, 32)
+                link.meet(run_id + 99, 16)
+                await trio.testing.wait_all_tasks_blocked()
+                said = [*map(decode_from_daemon, FrameParser().feed(await theirs.recv(4096)))]
+                nursery.cancel_scope.cancel()
+            meet = said[-1]
+            assert isinstance(meet, m.Meet)
+            assert (len(said), meet.target, meet.position) == (2, run_id, 32)
+            assert not link.has_given_up
+            link.on_message(m.Done(meet.id))
+            with pytest.raises(RemoteProtocolError):
+                link.on_message(m.Done(meet.id))
+
+    trio.run(main)
+
+
 def test_an_engine_that_does_not_read_is_no_fault_of_its_clients() -> None:
     """Asking it ends with an error that names it, cancelling with none."""
 

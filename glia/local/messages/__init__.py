@@ -6,7 +6,7 @@ gets zero or more events, then exactly one reply. Calls on one connection may be
 pipelined; replies to the memory calls (Match to Flush) keep their order.
 
 gliad calls an attached engine in the same form, down the connection the engine
-opened: `Run`, `CancelRun`, `EvictL0`, `ForgetL0`. Ids of the two directions are apart.
+opened: `Run`, `CancelRun`, `Meet`, `EvictL0`, `ForgetL0`. Ids of the two directions are apart.
 
 The modules of this package have the messages by what they are about. Here is what either
 side may send, and whoever speaks takes it from here.
@@ -30,7 +30,7 @@ from glia.local.messages.conversations import (
     PublishReply,
     ReadConversation,
 )
-from glia.local.messages.engine import CancelRun, EngineStats, EvictL0, ForgetL0, Ready, Run
+from glia.local.messages.engine import CancelRun, EngineStats, EvictL0, ForgetL0, Meet, Ready, Run
 from glia.local.messages.generation import (
     Cancel,
     Chain,
@@ -45,6 +45,7 @@ from glia.local.messages.generation import (
 )
 from glia.local.messages.links import Links, LinksReply, NextBlock, NextBlockReply
 from glia.local.messages.memory import (
+    Adopt,
     Attach,
     Flush,
     Known,
@@ -117,6 +118,7 @@ ClientMessage = (
     | Staging
     | Match
     | Known
+    | Adopt
     | Lease
     | Release
     | Seal
@@ -160,6 +162,7 @@ DaemonMessage = (
     | Sealed
     | Run
     | CancelRun
+    | Meet
     | EvictL0
     | ForgetL0
 )
@@ -169,13 +172,13 @@ client_decoder: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder
 daemon_decoder: msgspec.msgpack.Decoder[DaemonMessage] = msgspec.msgpack.Decoder(DaemonMessage)
 
 __all__ = [
-    "MAX_FRAME_BYTES", "PROTOCOL_VERSION", "AddModel", "AddPeer", "Attach", "BanPeer", "Call",
-    "Cancel", "CancelRun", "Chain", "ChainReply", "Check", "CheckReply", "ClientMessage",
+    "MAX_FRAME_BYTES", "PROTOCOL_VERSION", "AddModel", "AddPeer", "Adopt", "Attach", "BanPeer",
+    "Call", "Cancel", "CancelRun", "Chain", "ChainReply", "Check", "CheckReply", "ClientMessage",
     "ConversationReply", "Conversations", "ConversationsReply", "DaemonMessage", "Done",
     "Emitted", "EngineStats", "Event", "Evict", "EvictL0", "EvictReply", "Explain",
     "ExplainReply", "Failed", "Flush", "Forget", "ForgetL0", "ForgetPeer", "ForgetReply", "Fork",
     "Gc", "GcReply", "Generate", "Generated", "Hello", "Identity", "IdentityReply", "Known",
-    "Lease", "Leased", "Links", "LinksReply", "Match", "Matched", "Models", "ModelsReply",
+    "Lease", "Leased", "Links", "LinksReply", "Match", "Matched", "Meet", "Models", "ModelsReply",
     "NextBlock", "NextBlockReply", "Peers", "PeersReply", "Progress", "Publish", "PublishReply",
     "ReadConversation", "Ready", "Release", "Reply", "Run", "Runs", "RunsReply", "Seal",
     "Sealed", "Shutdown", "Staging", "Status", "StatusReply", "Welcome", "Where", "WhereReply",

@@ -26,6 +26,16 @@ class CancelRun(Call, frozen=True):
     target: Count
 
 
+class Meet(Call, frozen=True):
+    """What peers sent of a Run's prompt is there from `position` on: Adopt it, once there.
+
+    Said again, with a lower position, as more comes from the back. Reply: Done.
+    """
+
+    target: Count
+    position: Count
+
+
 class EvictL0(Call, frozen=True):
     """Drop all unpinned L0 slots. Reply: EvictReply."""
 

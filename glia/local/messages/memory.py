@@ -57,6 +57,17 @@ class Known(Call, frozen=True):
     windows: Annotated[list[Name], Meta(max_length=16384)]
 
 
+class Adopt(Call, frozen=True):
+    """Have windows that peers sent ahead become windows of L1, behind the one they follow.
+
+    `prev`: that window, None at the start; it must be known here. `tokens`: what comes behind
+    it; windows of other tokens stay where they are. Reply: Matched, of those that came.
+    """
+
+    prev: Name | None
+    tokens: Tokens
+
+
 class Lease(Call, frozen=True):
     """Pin windows in L1, loading from L2 what is not there.
 
