@@ -112,7 +112,7 @@ class Adopter:
         for each, particle in zip(expected, particles, strict=True):
             if particle is None:
                 particle = self._store.read_block(each.block_id)
-                take_block(particle, each, binding.profile)
+                take_block(particle, each)
             found.append(particle)
         return found
 

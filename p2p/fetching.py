@@ -17,7 +17,7 @@ import trio
 
 from glia.errors import NetworkError, RemoteProtocolError
 from glia.graph.window import WindowRecord
-from p2p.frames import Reader, encode_frame, send_body
+from p2p.frames import LENGTH, Reader, encode_frame, send_body
 from p2p.getter import Action, Ask, Close, Counts, Open, Session
 from p2p.host import PeerId, Stream
 from p2p.messages import GetBlocks, encode
@@ -167,6 +167,7 @@ class Fetch:
                 session.arrived(peer, await reader.exactly(size))
             else:
                 raise RemoteProtocolError(f"{length} bytes where a block has {size}")
-            self._step()
-            if session.ready() is not None or session.is_over:
-                self._wake.set()
+            if reader.num_buffered < LENGTH.size + (session.expects(peer) or 0):
+                self._step()  # all that came was looked at
+                if session.ready() is not None or session.is_over:
+                    self._wake.set()

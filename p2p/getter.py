@@ -93,7 +93,6 @@ class Session:
         from_back: bool = False,
         budget_bytes: int = BUDGET_BYTES,
     ) -> None:
-        self._profile = profile
         self._frontier = Frontier(
             records, base, profile, held=held, from_back=from_back, budget_bytes=budget_bytes
         )
@@ -203,7 +202,7 @@ class Session:
             self.counts.num_duplicates += 1
             return
         try:
-            take_block(particle, want.expected, self._profile)
+            take_block(particle, want.expected)
         except HashMismatch:
             self._frontier.set_free([want])
             self._drop(peer, Verdict.LIED)

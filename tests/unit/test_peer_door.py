@@ -33,7 +33,7 @@ def test_what_was_asked_for_comes_in(mode: PositionMode) -> None:
             expected_blocks(record, before, chain.profile), chain.particles[at], strict=True
         ):
             assert expected.size_bytes == len(data)
-            assert take_block(data, expected, chain.profile).block_id == expected.block_id
+            take_block(data, expected)
 
 
 @pytest.mark.spec(41)
@@ -42,14 +42,14 @@ def test_any_flipped_bit_blames_the_carrier() -> None:
         spoiled = bytearray(DATA)
         spoiled[bit // 8] ^= 1 << bit % 8
         with pytest.raises(HashMismatch):
-            take_block(bytes(spoiled), EXPECTED, PROFILE)
+            take_block(bytes(spoiled), EXPECTED)
 
 
 @pytest.mark.spec(41)
 @pytest.mark.parametrize("data", [b"", DATA[:-1], DATA + b"x", DATA[:100], bytes(2**20)])
 def test_cut_and_oversize_bytes_blame_the_carrier(data: bytes) -> None:
     with pytest.raises(HashMismatch):
-        take_block(data, EXPECTED, PROFILE)
+        take_block(data, EXPECTED)
 
 
 def written(**changes: object) -> tuple[bytes, Expected]:
@@ -79,17 +79,23 @@ def written(**changes: object) -> tuple[bytes, Expected]:
     ],
 )
 def test_another_model_layer_place_or_profile_blames_the_writer(changes: dict[str, object]) -> None:
-    assert take_block(*written(), PROFILE)
+    take_block(*written())
     with pytest.raises(MalformedParticle):
-        take_block(*written(**changes), PROFILE)
+        take_block(*written(**changes))
 
 
 def test_an_anchor_elsewhere_blames_the_writer() -> None:
     chain = make_chain(3, profile=make_profile(mode=PositionMode.ABSOLUTE))
-    expected = expected_blocks(chain.records[2], chain.records[1], chain.profile)[0]
-    assert expected.position_anchor == 32
+    elsewhere = replace(chain.records[2], position_start=16)
+    expected = expected_blocks(elsewhere, chain.records[1], chain.profile)[0]
     with pytest.raises(MalformedParticle):
-        take_block(chain.particles[2][0], replace(expected, position_anchor=16), chain.profile)
+        take_block(chain.particles[2][0], expected)
+
+
+def test_a_payload_of_another_length_blames_the_writer() -> None:
+    for data in (DATA + b"x", DATA[:-1], DATA[:192], DATA[:10]):
+        with pytest.raises(MalformedParticle):
+            take_block(data, replace(EXPECTED, block_id=BlockId(digest(data))))
 
 
 def test_one_block_in_two_layers_blames_the_writer() -> None:
