@@ -8,6 +8,7 @@ exclusive  the rest: it goes, and whatever stored windows continue it
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from daemon.attachments import Layout
 from daemon.past import Past
 from daemon.reach import keys_ever
 from daemon.telling import Told
+from glia.errors import StoreBroken
 from glia.graph.chain import Find, Get
 from glia.graph.conversation import Turn
 from glia.graph.ids import ModelId, PrefixKey, WindowId, next_prefix
@@ -22,11 +24,12 @@ from glia.graph.tokens import pack_tokens
 
 Children = Callable[[WindowId], Iterable[WindowId]]
 Layouts = Mapping[ModelId, Collection[Layout]]
+_log = logging.getLogger("gliad.forgetting")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of windows, in whatever tier.
+class AllTiers:
+    """Windows, in whatever tier they are.
 
     Attributes:
         is_final: whether it is published for good.
@@ -64,13 +67,20 @@ class Doomed:
             self._near.add(key)
 
     def save_from(self, others: Past, told: Told) -> None:
-        """What the logs of others have, or had, stays. Raises: StoreBroken."""
+        """What the logs of others have, or had, stays.
+
+        A log that cannot be read, not even in part, holds up nothing: what it uses may go, and
+        is computed again.
+        """
         for done, name in enumerate(others.kept):
             if not self.key_of:  # forks of one trunk: the first of them saves it all
                 return
             told(done, len(others.kept))
             if others.model_id(name) in self._layouts:
-                self._save(others.model_id(name), others.turns(name))
+                try:
+                    self._save(others.model_id(name), others.turns(name))
+                except StoreBroken as error:
+                    _log.error("what %s uses does not stay: %s", name, error)
 
     def save_prompt(self, model_id: ModelId, tokens: Sequence[int]) -> None:
         """What a request under way has stays."""
@@ -95,7 +105,9 @@ class Doomed:
             self.save([name for name, key in self.key_of.items() if key in keys])
 
 
-def doomed_with(targets: Past, others: Past, layouts: Layouts, known: Known, told: Told) -> Doomed:
+def doomed_with(
+    targets: Past, others: Past, layouts: Layouts, tiers: AllTiers, told: Told
+) -> Doomed:
     """What goes with these conversations. Raises: StoreBroken."""
     keys: set[PrefixKey] = set()
     for name in targets.kept:
@@ -103,23 +115,23 @@ def doomed_with(targets: Past, others: Past, layouts: Layouts, known: Known, tol
         keys |= keys_ever(model_id, layouts.get(model_id, ()), targets.turns(name))
     doomed = Doomed(layouts, set(keys))
     for key in keys:
-        for window_id in known.find(key):
+        for window_id in tiers.find(key):
             doomed.add(window_id, key)
     doomed.save_from(others, told)
-    doomed.save_published(known.is_final)
-    add_descendants(doomed, known)
+    doomed.save_published(tiers.is_final)
+    add_descendants(doomed, tiers)
     return doomed
 
 
-def add_descendants(doomed: Doomed, known: Known) -> None:
+def add_descendants(doomed: Doomed, tiers: AllTiers) -> None:
     """What continues windows that go has nothing to stand on: it goes, too."""
     pending = list(doomed.key_of.items())
     while pending:
         window_id, key = pending.pop()
-        for child in known.children(window_id):
+        for child in tiers.children(window_id):
             if child in doomed.key_of:
                 continue
-            record, below = known.get(child), None
+            record, below = tiers.get(child), None
             if key is not None and record is not None:
                 below = next_prefix(key, pack_tokens(record.tokens))
             doomed.add(child, below)

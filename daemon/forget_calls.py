@@ -20,7 +20,12 @@ async def answer(parts: Parts, call: ForgetCall, post: Deliver) -> Reply:
         case Forget():
             gone = await parts.forgetting.forget(call.name, tell)
             return ForgetReply(
-                call.id, gone.num_windows, gone.freed_bytes, gone.num_shared, gone.num_published
+                call.id,
+                gone.num_windows,
+                gone.freed_bytes,
+                gone.num_shared,
+                gone.num_published,
+                was_damaged=gone.num_damaged > 0,
             )
         case Gc():
             gone = await parts.forgetting.collect(tell, unreferenced=call.unreferenced)

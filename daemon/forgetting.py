@@ -46,6 +46,7 @@ class Outcome:
     Attributes:
         num_shared: windows that stay, as other conversations reach them.
         num_published: windows that stay, as they are published for good.
+        num_damaged: conversations of which something could not be read.
     """
 
     num_conversations: int = 0
@@ -53,6 +54,7 @@ class Outcome:
     freed_bytes: int = 0
     num_shared: int = 0
     num_published: int = 0
+    num_damaged: int = 0
 
     def __add__(self, other: Outcome) -> Outcome:
         return Outcome(
@@ -61,6 +63,7 @@ class Outcome:
             self.freed_bytes + other.freed_bytes,
             self.num_shared + other.num_shared,
             self.num_published + other.num_published,
+            self.num_damaged + other.num_damaged,
         )
 
 
@@ -226,11 +229,17 @@ class Forgetting:
                     self._leaves_holes = True
                     raise
             await erase_in_engines(self._engines.links(), tell)
+            num_damaged = sum(map(self._conversations.was_set_aside, names))
             for name in names:
                 await self._conversations.remove(name)
                 self._failed.discard(name)
         return Outcome(
-            len(names), len(window_ids), freed_bytes, doomed.num_saved, doomed.num_published
+            len(names),
+            len(window_ids),
+            freed_bytes,
+            doomed.num_saved,
+            doomed.num_published,
+            num_damaged,
         )
 
     async def _erase(self, window_ids: Sequence[WindowId], tell: Tell) -> int:

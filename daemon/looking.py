@@ -14,7 +14,7 @@ import trio
 
 from daemon.attachments import Attachments, Layout
 from daemon.conversations import Conversations
-from daemon.doomed import Doomed, Known, add_descendants, doomed_with
+from daemon.doomed import AllTiers, Doomed, add_descendants, doomed_with
 from daemon.memory import Memory
 from daemon.past import Past
 from daemon.reach import layouts_of
@@ -49,17 +49,17 @@ class Looking:
 
     async def with_conversations(self, names: Sequence[str], tell: Tell) -> Doomed:
         """What goes with these conversations; the caller holds them. Raises: StoreBroken."""
-        targets = self._conversations.past(names)
+        targets = self._conversations.past(names, at_them=True)
         others = self._others(names)
         layouts = self._layouts(targets)
-        known = self._known()
+        tiers = self._tiers()
 
         def look() -> Doomed:
             for name in targets.kept:
                 found = layouts_of(targets.tips(name), self._memory.records.get)
                 layouts[targets.model_id(name)] |= found
             told = told_from_thread(tell, _WHAT)
-            return doomed_with(targets, others, layouts, known, told)
+            return doomed_with(targets, others, layouts, tiers, told)
 
         doomed = await trio.to_thread.run_sync(look)
         await self._settle(doomed, names, others, tell)
@@ -70,8 +70,8 @@ class Looking:
 
         Nobody reaches them: he would reach what they continue, which then would stay.
         """
-        before, known = set(doomed.key_of), self._known()
-        await trio.to_thread.run_sync(add_descendants, doomed, known)
+        before, tiers = set(doomed.key_of), self._tiers()
+        await trio.to_thread.run_sync(add_descendants, doomed, tiers)
         return [name for name in doomed.key_of if name not in before]
 
     async def without_conversations(self, unreferenced: bool, tell: Tell) -> Doomed:
@@ -109,9 +109,8 @@ class Looking:
             seen = now
             told = told_from_thread(tell, _WHAT)
             await trio.to_thread.run_sync(doomed.save_from, changed, told)
-        for reference in self._conversations.references():
-            if reference.running is not None and reference.model_id is not None:
-                doomed.save_prompt(reference.model_id, reference.running)
+        for model_id, tokens in self._conversations.running():
+            doomed.save_prompt(model_id, tokens)
 
     def _save_used(self, found: Survey, doomed: Doomed, *, refused_too: bool) -> None:
         """What is in use, not on disk yet or sealed since stays, and what it stands on.
@@ -136,7 +135,7 @@ class Looking:
         models = {targets.model_id(name) for name in targets.kept}
         return {model_id: self._attachments.layouts(model_id) for model_id in models}
 
-    def _known(self) -> Known:
+    def _tiers(self) -> AllTiers:
         """Windows of L1 as they are now, and of L2."""
         records, store, table = self._memory.records, self._memory.store, self._memory.table
         below: dict[WindowId, list[WindowId]] = defaultdict(list)
@@ -149,7 +148,7 @@ class Looking:
             yield from below.get(window_id, ())
             yield from store.children(window_id)
 
-        return Known(records.find, records.get, children, self._is_final)
+        return AllTiers(records.find, records.get, children, self._is_final)
 
     def _is_final(self, window_id: WindowId) -> bool:
         published = self._published

@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import socket
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -160,9 +159,7 @@ async def run_node(config: Config, program: tuple[str, ...], prepared: Prepared)
     memory, conversations = prepared.memory, prepared.conversations
     door, published, peering = prepared.door, prepared.published, prepared.peering
     paths = Paths(config.data_dir)
-    counters: Counter[str] = Counter(
-        conversations_cut=conversations.num_cut, conversations_bad=conversations.num_bad
-    )
+    counters = conversations.counters
     notifier = Notifier()
     async with trio.open_nursery() as background:
         background.start_soon(_prefault, memory, config.l1.prefault_bytes)

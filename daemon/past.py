@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from daemon.conversation_files import ConversationFiles, Kept
-from glia.errors import UnknownConversation
+from daemon.conversation_files import ConversationFiles
+from daemon.mending import Kept
+from glia.errors import StoreBroken, UnknownConversation
 from glia.graph.conversation import Turn
 from glia.graph.ids import ModelId, WindowId
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -17,10 +21,13 @@ class Past:
 
     Attributes:
         kept: by name, what each file was, and its suffix.
+        mend: sets a file aside that turns out to be damaged; what is whole of it, None where
+            nothing is. Raises: StoreBroken.
     """
 
     files: ConversationFiles
     kept: Mapping[str, tuple[Kept, str]]
+    mend: Callable[[str, Kept], Kept | None]
 
     def model_id(self, name: str) -> ModelId:
         """The model of one."""
@@ -31,20 +38,26 @@ class Past:
         return self.kept[name][0].head.tips
 
     def turns(self, name: str) -> tuple[Turn, ...]:
-        """Every turn of one; none where it is gone since. Raises: StoreBroken."""
-        kept, suffix = self.kept[name]
-        try:
-            return self.files.turns(name, kept, suffix)
-        except UnknownConversation:
-            return ()
+        """Every turn of one; none where it is gone since. Raises: StoreBroken, as `mend`."""
+        return self._read(self.files.turns, name, ())
 
     def log(self, name: str) -> bytes:
-        """What one says now, packed tokens; nothing where it is gone. Raises: StoreBroken."""
+        """What one says now, packed tokens; nothing where it is gone. Raises: as `turns`."""
+        return self._read(self._log, name, b"")
+
+    def _log(self, name: str, kept: Kept, suffix: str) -> bytes:
+        return bytes(self.files.read(name, kept, suffix).tokens)
+
+    def _read(self, read: Callable[[str, Kept, str], _T], name: str, nothing: _T) -> _T:
         kept, suffix = self.kept[name]
         try:
-            return bytes(self.files.read(name, kept, suffix).tokens)
+            try:
+                return read(name, kept, suffix)
+            except StoreBroken:
+                mended = self.mend(name, kept)
+            return read(name, mended, suffix) if mended is not None else nothing
         except UnknownConversation:
-            return b""
+            return nothing
 
     def since(self, before: Past) -> Past:
         """Those that were made or went on since."""
@@ -53,11 +66,4 @@ class Past:
             for name, kept in self.kept.items()
             if name not in before.kept or before.kept[name][0] is not kept[0]
         }
-        return Past(self.files, changed)
-
-    def of_models(self, model_ids: frozenset[ModelId]) -> Past:
-        """Those of these models."""
-        return Past(
-            self.files,
-            {name: kept for name, kept in self.kept.items() if self.model_id(name) in model_ids},
-        )
+        return replace(self, kept=changed)

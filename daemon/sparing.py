@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import trio
 
 from daemon.attachments import Attachments, Computable
-from daemon.conversation_files import Kept
 from daemon.conversations import Conversations
 from daemon.memory import Memory
+from daemon.mending import Kept
 from daemon.models_registry import ModelsRegistry
 from daemon.past import Past
 from daemon.reach import keys_ever

@@ -14,7 +14,8 @@ from contextlib import asynccontextmanager
 import trio
 from msgspec import structs
 
-from daemon.conversations import Conversations, Running
+from daemon.conversations import Conversations
+from daemon.taken import Running
 from glia.errors import BadRequest, GliaError, MalformedParticle, UnknownConversation
 from glia.graph.conversation import Begin, Head, Message, check_spans, make_turn, new_head
 from glia.graph.ids import ModelId, WindowId, short
@@ -192,7 +193,7 @@ async def open_turn(conversations: Conversations, call: Generate) -> AsyncIterat
 async def _base(conversations: Conversations, name: str, call: Generate) -> Head:
     """The conversation, cut to what the turn keeps. Raises: BadRequest where it differs there."""
     keep = call.turn.keep if call.turn is not None else 0
-    replay = await conversations.read(name)
+    replay = await conversations.read(name, at_it=True)
     begin = replay.head.begin
     if call.dtype is not None and call.dtype != begin.dtype:
         raise BadRequest(

@@ -13,6 +13,7 @@ from daemon.conversation_files import ConversationFiles
 from daemon.conversations import Conversations
 from daemon.turns import open_turn
 from glia.graph.ids import WindowId
+from glia.graph.tokens import unpack_tokens
 from glia.local import messages as m
 from glia.local import values
 from tests.builders import CLASS, MODEL
@@ -85,6 +86,11 @@ def run(function: Callable[..., Coroutine[Any, Any, T]], *args: Any, **named: An
         return await function(*args, **named)
 
     return trio.run(main)
+
+
+def log_of(conversations: Conversations, name: str) -> tuple[int, ...]:
+    """The tokens of one, as its file has them."""
+    return unpack_tokens(bytes(run(conversations.read, name).tokens))
 
 
 def tip_of(number: int) -> WindowId:

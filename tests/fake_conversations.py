@@ -117,7 +117,7 @@ class FakeConversations:
     def forget(self, call: m.Forget) -> m.ForgetReply:
         if call.name in self.aside:
             self.aside.remove(call.name)
-            return m.ForgetReply(call.id, 0, 0, 0)
+            return m.ForgetReply(call.id, 0, 0, 0, was_damaged=True)
         self.value(call.name)
         del self.kept[call.name]
         return m.ForgetReply(call.id, 7, 5 * 2**20, 3, self.num_published)

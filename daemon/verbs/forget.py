@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from daemon import show
+from daemon.commands import addressed
 from glia.client import Client
 from glia.errors import BadRequest, StoreBroken, UnknownConversation
 from glia.local.messages import ForgetReply
@@ -103,6 +104,9 @@ def _forget_one(client: Client, args: argparse.Namespace, name: str) -> ForgetRe
             shared += f"; {reply.num_published:,} windows stay, they are published for good"
         freed = f"{show.size(reply.freed_bytes)} in {reply.num_windows:,} windows removed"
         show.line(f"{name}: {freed}{shared}")
+        if reply.was_damaged:
+            left = f"{name} was damaged, and windows of it may be left: gliad gc --unreferenced"
+            show.note(addressed(left, args.data_dir))
     return reply
 
 
@@ -113,4 +117,5 @@ def _as_dict(name: str, reply: ForgetReply) -> dict[str, Any]:
         "freed_bytes": reply.freed_bytes,
         "num_shared": reply.num_shared,
         "num_published": reply.num_published,
+        "was_damaged": reply.was_damaged,
     }

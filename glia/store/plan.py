@@ -80,7 +80,7 @@ class Plan:
         return self.num_segment_bytes + blocks + rows
 
 
-class Known(Protocol):
+class Stored(Protocol):
     """What is stored already."""
 
     def is_whole(self, window_id: WindowId) -> bool:
@@ -94,7 +94,7 @@ class Known(Protocol):
 
 
 def plan_put(
-    windows: Sequence[SealedWindow], known: Known, cursor: Cursor, segment_bytes: int
+    windows: Sequence[SealedWindow], stored: Stored, cursor: Cursor, segment_bytes: int
 ) -> Plan:
     """Place every window that is not whole yet, and of its blocks those not known yet.
 
@@ -110,15 +110,15 @@ def plan_put(
         if record.window_id in seen:
             continue
         seen.add(record.window_id)
-        if known.is_whole(record.window_id):
+        if stored.is_whole(record.window_id):
             plan.whole.append(record.window_id)
             continue
         places = [
             plan.fresh.get(block_id) or where
-            for block_id, where in zip(record.blocks, known.blocks(record.blocks), strict=True)
+            for block_id, where in zip(record.blocks, stored.blocks(record.blocks), strict=True)
         ]
         missing = {n: window.particles[n] for n, where in enumerate(places) if where is None}
-        before = known.groups_of(record.window_id)
+        before = stored.groups_of(record.window_id)
         place(plan, record, window.prefix_key, before, places, missing, segment_bytes)
     return plan
 

@@ -109,7 +109,7 @@ class Writer:
         except OSError as error:
             raise StoreBroken(f"the store cannot be changed: {error}") from error
 
-    # -- what plan_put asks (plan.Known) ---------------------------------------
+    # -- what plan_put asks (plan.Stored) ---------------------------------------
 
     def is_whole(self, window_id: WindowId) -> bool:
         """Whether a window needs nothing. Raises: IndexDamaged."""

@@ -17,7 +17,7 @@ from glia.client import Client
 from glia.errors import NotRunning
 from glia.local import messages as m
 from glia.local import values
-from tests.conversation_parts import opened, run
+from tests.conversation_parts import log_of, opened
 from tests.conversation_writer import NAMES, log_after
 from tests.node_parts import FULL, ROOT, RunningNode
 
@@ -64,7 +64,7 @@ def test_a_killed_writer_leaves_whole_turns(tmp_path: Path) -> None:
                 continue
             num_turns = talks.head(name).num_turns
             assert num_turns in (acked[name], acked[name] + 1)
-            assert list(run(talks.tokens_of, name)) == log_after(name, num_turns)
+            assert list(log_of(talks, name)) == log_after(name, num_turns)
             acked[name] = num_turns
         assert not list(tmp_path.glob("*.partial"))
     assert min(acked.values()) > 1

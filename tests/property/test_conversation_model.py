@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -22,7 +23,7 @@ from hypothesis.stateful import (
 
 from daemon.forking import fork
 from daemon.memory import Memory
-from glia.errors import BadRequest, NotFound
+from glia.errors import BadRequest, NotFound, StoreBroken
 from glia.graph.ids import WindowId
 from glia.graph.tokens import unpack_tokens
 from glia.graph.window import WindowRecord
@@ -38,16 +39,16 @@ shares = st.floats(0, 1)
 
 
 @dataclass(frozen=True)
-class Known:
+class Said:
     """What a conversation must say. messages: role, text, start, end, label; of every token."""
 
     tokens: tuple[int, ...] = ()
     messages: tuple[tuple[str, str | None, int, int, str], ...] = ()
     tips: tuple[WindowId, ...] = ()
     sizes: tuple[int, ...] = ()  # of the file after each record
-    past: tuple[Known, ...] = field(default=(), repr=False)  # what it was before
+    past: tuple[Said, ...] = field(default=(), repr=False)  # what it was before
 
-    def cut(self, num: int) -> Known:
+    def cut(self, num: int) -> Said:
         kept = [m for m in self.messages if m[3] <= num]
         part = [(m[0], None, m[2], num, m[4]) for m in self.messages if m[2] < num < m[3]]
         return replace(self, tokens=self.tokens[:num], messages=(*kept, *part))
@@ -81,8 +82,8 @@ class ConversationMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         self.directory = Path(tempfile.mkdtemp()) / "conversations"
         self.talks = opened(self.directory)
-        self.known: dict[str, Known] = {}
-        self.marked: dict[str, Known] = {}
+        self.known: dict[str, Said] = {}
+        self.marked: dict[str, Said] = {}
         self.num_tips = 0
 
     def teardown(self) -> None:
@@ -111,7 +112,7 @@ class ConversationMachine(RuleBasedStateMachine):
     ) -> None:
         if name in self.marked:
             return
-        before = self.known.get(name, Known())
+        before = self.known.get(name, Said())
         keep = before.place(share)
         now = before.cut(keep)
         said = []
@@ -143,7 +144,7 @@ class ConversationMachine(RuleBasedStateMachine):
 
     @rule(name=names, share=shares, wrong=st.integers(0, 2**32 - 1))
     def turn_of_another_log(self, name: str, share: float, wrong: int) -> None:
-        log = self.known.get(name, Known()).tokens
+        log = self.known.get(name, Said()).tokens
         at = round(share * (len(log) - 1)) if log else 0
         if name not in self.known or not log or log[at] == wrong:
             return
@@ -162,7 +163,7 @@ class ConversationMachine(RuleBasedStateMachine):
         num = old.place(share)
         run(fork, self.talks, cast(Memory, Nothing()), name, new, num)
         made = replace(old.cut(num), tips=(), past=(), sizes=())
-        empty = Known()
+        empty = Said()
         self.known[new] = replace(made, past=(empty,), sizes=(self.path(new).stat().st_size,))
 
     @rule(name=names)
@@ -190,11 +191,18 @@ class ConversationMachine(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.talks = opened(self.directory)
-        assert (self.talks.num_cut, self.talks.num_bad) == (0, 0)
+        assert set(self.talks.counters.values()) == {0}
 
-    @rule(name=names, share=shares, flips=st.booleans(), bit=st.integers(0, 7))
-    def damage(self, name: str, share: float, flips: bool, bit: int) -> None:
-        """Cut or flip somewhere in the file; a fresh process has what was before that record."""
+    @rule(
+        name=names,
+        share=shares,
+        flips=st.booleans(),
+        bit=st.integers(0, 7),
+        restarts=st.booleans(),
+    )
+    def damage(self, name: str, share: float, flips: bool, bit: int, restarts: bool) -> None:
+        """Cut or flip somewhere in the file: who reads it, or a fresh process, has what was
+        before that record."""
         if name not in self.known:
             return
         data = bytearray(self.path(name).read_bytes())
@@ -205,9 +213,13 @@ class ConversationMachine(RuleBasedStateMachine):
         else:
             del data[at:]
         self.path(name).write_bytes(data)
-        self.talks = opened(self.directory)
+        num_bad = 0 if restarts else self.talks.counters["conversations_bad"]
+        if restarts:
+            self.talks = opened(self.directory)
         if at < ends[0]:
-            assert self.talks.num_bad == 1
+            with pytest.raises(StoreBroken, match="set aside"):
+                run(self.talks.read, name)
+            assert self.talks.counters["conversations_bad"] == num_bad + 1
             os.unlink(self.directory / f"{name}.bad")
             del self.known[name]
             return
@@ -227,7 +239,7 @@ class ConversationMachine(RuleBasedStateMachine):
             assert unpack_tokens(bytes(replay.tokens)) == known.tokens
             said = [(m.role, m.content, m.start, m.end, m.visibility.word) for m in replay.messages]
             assert tuple(said) == known.messages
-            assert self.talks.tips_of(name) == known.tips
+            assert self.talks.head(name).tips == known.tips
             assert replay.head == self.talks.head(name)
             assert replay.head.text_bytes == sum(len(m[1] or "") for m in known.messages)
             assert replay.head.num_public == known.num_public

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.attachments import Layout
-from daemon.doomed import Doomed, Known, doomed_with
+from daemon.doomed import AllTiers, Doomed, doomed_with
 from daemon.reach import LogKeys, keys_ever
 from glia.graph.chain import prefix_keys
 from glia.graph.conversation import Turn
@@ -113,8 +113,8 @@ def test_what_goes_is_what_only_they_reach_and_what_continues_it(
     named = {str(number): turns for number, turns in enumerate(talks)}
     targets = {n: turns for n, turns in named.items() if int(n) < num_targets}
     others = {n: turns for n, turns in named.items() if n not in targets}
-    known = Known(store.find, store.get, store.children, lambda name: False)
-    doomed = doomed_with(Talks(targets), Talks(others), LAYOUTS, known, silent)  # type: ignore[arg-type]
+    tiers = AllTiers(store.find, store.get, store.children, lambda name: False)
+    doomed = doomed_with(Talks(targets), Talks(others), LAYOUTS, tiers, silent)  # type: ignore[arg-type]
 
     own = prefixes(log for turns in targets.values() for log in logs_of(turns)) & stored
     theirs = prefixes(log for turns in others.values() for log in logs_of(turns))
@@ -133,9 +133,9 @@ def test_a_request_that_says_what_continued_it_keeps_that_too() -> None:
     store = MemoryStore(1 << 24)
     log, stray = window(0), (*window(0), *window(1))
     store.put(sealed(make_chain(2, tokens=stray)))
-    known = Known(store.find, store.get, store.children, lambda name: False)
+    tiers = AllTiers(store.find, store.get, store.children, lambda name: False)
     talks = Talks({"gone": [Turn(0, 0, log, (), None)]})
-    doomed = doomed_with(talks, Talks({}), LAYOUTS, known, silent)  # type: ignore[arg-type]
+    doomed = doomed_with(talks, Talks({}), LAYOUTS, tiers, silent)  # type: ignore[arg-type]
     assert len(doomed.key_of) == 2
     doomed.save_prompt(MODEL, [*stray, 9])
     assert not doomed.key_of
@@ -168,9 +168,9 @@ def test_nobody_is_read_once_nothing_would_go() -> None:
             return super().turns(name)
 
     store.put(sealed(make_chain(1, tokens=window(0))))
-    known = Known(store.find, store.get, store.children, lambda name: False)
+    tiers = AllTiers(store.find, store.get, store.children, lambda name: False)
     turns = [Turn(0, 0, window(0), (), None)]
     forks = Told({f"fork{number}": turns for number in range(5)})
-    doomed = doomed_with(Talks({"trunk": turns}), forks, LAYOUTS, known, silent)  # type: ignore[arg-type]
+    doomed = doomed_with(Talks({"trunk": turns}), forks, LAYOUTS, tiers, silent)  # type: ignore[arg-type]
     assert (doomed.num_saved, len(doomed.key_of)) == (1, 0)
     assert read == ["fork0"]

@@ -17,7 +17,7 @@ from tests.builders import MODEL, TINY, Chain, make_chain, make_tokens
 GENESIS = genesis_window(MODEL, TINY.profile_id)
 
 
-class Known:
+class Chains:
     """What one node knows of some chains: every key's windows, less those with a hole."""
 
     def __init__(self, *chains: Chain, holes: Iterable[WindowId] = ()) -> None:
@@ -45,7 +45,7 @@ class Known:
 @pytest.mark.spec(14)
 def test_the_longest_match_of_a_prompt_that_goes_on() -> None:
     chain = make_chain(4)
-    known = Known(chain)
+    known = Chains(chain)
     assert known.longest((*chain.tokens, 7, 8, 9)) == list(chain.records)
     assert known.longest(chain.tokens[:-1]) == list(chain.records[:3])
     assert known.longest(chain.tokens[:15]) == known.longest(()) == []
@@ -56,7 +56,7 @@ def test_the_longest_match_of_a_prompt_that_goes_on() -> None:
 @pytest.mark.parametrize("hole", range(4))
 def test_a_hole_ends_the_prefix(hole: int) -> None:
     chain = make_chain(4)
-    known = Known(chain, holes=[chain.window_ids[hole]])
+    known = Chains(chain, holes=[chain.window_ids[hole]])
     assert known.longest(chain.tokens) == list(chain.records[:hole])
 
 
@@ -65,20 +65,20 @@ def test_another_chain_for_the_same_tokens_stands_in_for_a_hole() -> None:
     one = make_chain(3)
     two = make_chain(3, tokens=one.tokens, numerics_class="native:other")
     classes = ("native:test", "native:other")
-    assert Known(one, two).longest(one.tokens, *classes) == list(one.records)
-    known = Known(one, two, holes=one.window_ids[2:])
+    assert Chains(one, two).longest(one.tokens, *classes) == list(one.records)
+    known = Chains(one, two, holes=one.window_ids[2:])
     assert known.longest(one.tokens, *classes) == list(two.records)
     assert known.longest(one.tokens, "native:test") == list(one.records[:2])
 
 
 def test_a_class_that_was_not_asked_for_is_not_used() -> None:
     chain = make_chain(2, numerics_class="native:other")
-    assert Known(chain).longest(chain.tokens) == []
+    assert Chains(chain).longest(chain.tokens) == []
 
 
 def test_a_find_that_lies_changes_nothing() -> None:
     chain, stranger = make_chain(3), make_chain(3, seed=5)
-    known = Known(chain, stranger)
+    known = Chains(chain, stranger)
     lies = [*stranger.window_ids, *reversed(chain.window_ids), WindowId(b"?" * 32)]
     known.by_key = dict.fromkeys((*chain.keys, *stranger.keys), lies)
     assert known.longest(chain.tokens) == list(chain.records)
@@ -87,7 +87,7 @@ def test_a_find_that_lies_changes_nothing() -> None:
 @pytest.mark.spec(22)
 def test_a_record_without_a_layer_is_not_whole() -> None:
     chain = make_chain(1)
-    known = Known(chain)
+    known = Chains(chain)
     short = replace(chain.records[0], blocks=chain.records[0].blocks[:1])
     known.records = {short.window_id: short}
     known.by_key = {chain.keys[0]: [short.window_id]}
@@ -113,7 +113,7 @@ def test_a_walk_reads_each_record_once() -> None:
 
 def test_a_walk_from_genesis_finds_nothing() -> None:
     with pytest.raises(NotFound):
-        walk(GENESIS, Known(make_chain(1)).get)
+        walk(GENESIS, Chains(make_chain(1)).get)
 
 
 def test_windows_that_do_not_follow_are_malformed() -> None:

@@ -132,7 +132,7 @@ def test_a_copy_that_cannot_be_made_costs_nothing(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("daemon.conversation_files.shutil.copyfileobj", full)
+    monkeypatch.setattr("daemon.mending.shutil.copyfileobj", full)
     with pytest.raises(StoreFull):
         opened(directory)
     assert bytes_of(directory) == before

@@ -164,7 +164,7 @@ def test_forget_takes_all_names_or_none(
     assert [row["name"] for row in found] == [f"@{n:08x}" for n in range(4)]
     assert found[0] == {
         "name": "@00000000", "num_windows": 7, "freed_bytes": 5 * 2**20, "num_shared": 3,
-        "num_published": 0,
+        "num_published": 0, "was_damaged": False,
     }  # fmt: skip
     assert list(world.conversations.kept) == ["story"]
     assert say(capfd, "forget").hint == "hint: gliad conversations lists their names"
@@ -178,7 +178,9 @@ def test_forget_takes_what_was_set_aside(
     said = say(capfd, "forget", "torn", "story")
     assert said.err.startswith("story: 3 messages")
     assert "\ntorn: torn could not be read and was set aside\nforget for" in said.err
-    assert say(capfd, "forget", "torn", "--yes").out.startswith("torn: 0 B in 0 windows")
+    said = say(capfd, "forget", "torn", "--yes")
+    assert said.out.startswith("torn: 0 B in 0 windows")
+    assert "windows of it may be left: gliad gc --unreferenced\n" in said.err
     assert not world.conversations.aside
 
 

@@ -37,6 +37,7 @@ from tests.conversation_parts import (
     attach_of,
     bytes_of,
     call_of,
+    log_of,
     opened,
     run,
     talk,
@@ -84,8 +85,8 @@ def test_turns_are_what_was_said_also_for_a_fresh_process(directory: Path) -> No
         assert (value.model, value.dtype, value.model_id) == ("echo", "float32", MODEL)
         assert (value.num_tokens, value.num_messages, value.tip) == (46, 5, tip_of(2))
         assert (value.anonymous, value.expires_s, value.running) == (False, None, False)
-        assert each.tips_of("why") == (tip_of(1), tip_of(2))
-        assert run(each.tokens_of, "why") == (*more, 5)
+        assert each.head("why").tips == (tip_of(1), tip_of(2))
+        assert log_of(each, "why") == (*more, 5)
 
 
 def test_a_file_is_for_its_owner_and_named_after_its_conversation(directory: Path) -> None:
@@ -163,7 +164,7 @@ def test_keeping_less_drops_the_rest_and_its_messages(directory: Path) -> None:
         [*PROMPT[:20], 3, 4],
         [asked[0], SAID("user", None, 10, 20), SAID("assistant", None, 21, 22)],
     )
-    assert talks.tips_of("a") == (tip_of(1), tip_of(2))  # forgetting needs them all
+    assert talks.head("a").tips == (tip_of(1), tip_of(2))  # forgetting needs them all
 
 
 def test_another_model_or_dtype_is_refused_and_named(directory: Path) -> None:
@@ -421,19 +422,6 @@ def test_a_file_that_is_gone_is_a_conversation_that_is_gone(directory: Path) -> 
     assert talks.names() == ["a"]
 
 
-def test_a_file_that_changed_is_not_written_to(directory: Path) -> None:
-    talks = opened(directory)
-    run(talk, talks, PROMPT, [7], turn_of("a"))
-    path = directory / "a.conv"
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(StoreBroken, match="damaged") as caught:
-        run(talk, talks, [*PROMPT, 7, 1], [2], turn_of("a", 41))
-    assert "gliad start" in (caught.value.hint or "")
-    assert path.read_bytes() == data
-
-
 def test_a_file_has_an_end(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     talks = opened(directory)
     run(talk, talks, PROMPT, [7], turn_of("a"))
@@ -443,6 +431,124 @@ def test_a_file_has_an_end(directory: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "larger than" in (reply.warning or "")
     assert (reply.conversation, reply.tokens) == ("", [2])
     assert bytes_of(directory) == before
+
+
+# -- what proves to be damaged while gliad runs ---------------------------------------------
+
+
+def two_turns(directory: Path, name: str = "a") -> tuple[Conversations, bytes, int]:
+    """One of two turns; its file, and where the second of them begins."""
+    talks = opened(directory)
+    run(talk, talks, PROMPT, [7], turn_of(name), tip=tip_of(1))
+    size_bytes = (directory / f"{name}.conv").stat().st_size
+    run(talk, talks, [*PROMPT, 7, 1], [2], turn_of(name, 41), tip=tip_of(2))
+    return talks, (directory / f"{name}.conv").read_bytes(), size_bytes
+
+
+def damage(directory: Path, at: int, name: str = "a") -> bytes:
+    path = directory / f"{name}.conv"
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    return bytes(data)
+
+
+def counts(talks: Conversations) -> tuple[int, int]:
+    return talks.counters["conversations_cut"], talks.counters["conversations_bad"]
+
+
+def test_what_is_whole_of_a_damaged_one_is_read_and_gone_on_with(directory: Path) -> None:
+    talks, whole, second_at = two_turns(directory)
+    damaged = damage(directory, -1)
+    assert read(talks, "a")[0] == [*PROMPT, 7]
+    assert bytes_of(directory) == {"a.conv": whole[:second_at], "a.bad": damaged}
+    assert counts(talks) == (1, 1)
+    assert (talks.value("a").num_tokens, talks.head("a").tips) == (41, (tip_of(1),))
+    run(talk, talks, [*PROMPT, 7, 5], [6], turn_of("a", 41))
+    assert counts(talks) == (1, 1)
+    assert read(opened(directory), "a")[0] == [*PROMPT, 7, 5, 6]
+
+
+def test_a_damaged_one_cannot_be_gone_on_with_as_if_it_were_whole(directory: Path) -> None:
+    talks, whole, second_at = two_turns(directory)
+    damage(directory, -1)
+    with pytest.raises(BadRequest, match="does not begin with"):
+        run(talk, talks, [*PROMPT, 7, 1, 2, 3], [4], turn_of("a", 43))
+    assert (directory / "a.conv").read_bytes() == whole[:second_at]
+    run(talk, talks, [*PROMPT, 7, 5], [6], turn_of("a", 41))
+
+
+def test_where_nothing_of_it_is_whole_all_is_set_aside(directory: Path) -> None:
+    talks, *_ = two_turns(directory)
+    damaged = damage(directory, 0)
+    for _ in range(2):
+        with pytest.raises(StoreBroken, match="could not be read and was set aside") as caught:
+            run(talks.read, "a")
+        assert caught.value.hint == "gliad forget a removes it for good"
+    assert bytes_of(directory) == {"a.bad": damaged}
+    assert (talks.names(), counts(talks)) == ([], (0, 1))
+    run(talk, talks, PROMPT, [7], turn_of("a", create=True))
+
+
+def test_one_whose_end_is_gone_says_what_is_left(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Cut where a turn ends: nothing is damaged, and yet there was more."""
+    talks, whole, second_at = two_turns(directory)
+    (directory / "a.conv").write_bytes(whole[:second_at])
+    assert read(talks, "a")[0] == [*PROMPT, 7]
+    assert (counts(talks), bytes_of(directory)) == ((1, 0), {"a.conv": whole[:second_at]})
+    assert "a: its last turns are lost" in caplog.text
+    run(talk, talks, [*PROMPT, 7, 5], [6], turn_of("a", 41))
+
+
+def test_several_who_find_it_damaged_set_it_aside_once(directory: Path) -> None:
+    talks, *_ = two_turns(directory)
+    damage(directory, -1)
+    said: list[int] = []
+
+    async def read_it() -> None:
+        said.append((await talks.read("a")).head.num_tokens)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(8):
+                nursery.start_soon(read_it)
+
+    run(main)
+    assert said == [41] * 8
+    assert counts(talks) == (1, 1)
+    assert sorted(bytes_of(directory)) == ["a.bad", "a.conv"]
+
+
+def test_a_damaged_one_is_mended_by_nobody_while_somebody_answers_in_it(directory: Path) -> None:
+    talks, _, second_at = two_turns(directory)
+
+    async def main() -> Generated:
+        call = call_of([*PROMPT, 7, 1, 2, 3], turn_of("a", 43))
+        async with open_turn(talks, call) as turn:
+            turn.accept(attach_of())
+            damage(directory, second_at - 1)
+            with pytest.raises(StoreBroken, match="a is damaged") as caught:
+                await talks.read("a")
+            assert "nobody is at it" in (caught.value.hint or "")
+            return await turn.commit(answer_of(call, [4]))
+
+    reply = run(main)
+    assert (reply.conversation, reply.warning) == ("a", None)
+    assert talks.value("a").num_tokens == 45
+    assert log_of(talks, "a") == ()  # the first turn is damaged, and the others stand on it
+    assert sorted(bytes_of(directory)) == ["a.bad", "a.conv"]
+
+
+def test_what_cannot_be_set_aside_stays_as_it_is(directory: Path) -> None:
+    talks, *_ = two_turns(directory)
+    damaged = damage(directory, -1)
+    with files_up_to(100), pytest.raises(StoreBroken, match="cannot be set aside") as caught:
+        run(talks.read, "a")
+    assert "free some space" in (caught.value.hint or "")
+    assert (bytes_of(directory), counts(talks)) == ({"a.conv": damaged}, (0, 0))
+    assert log_of(talks, "a") == (*PROMPT, 7)
 
 
 # -- forgetting -----------------------------------------------------------------------------
@@ -474,7 +580,7 @@ def test_anonymous_files_have_so_much_room(
     talks = opened(directory)
     names = anonymous(talks, 4)
     size = (directory / f"{names[0]}.conv").stat().st_size
-    monkeypatch.setattr("daemon.conversations._MAX_ANONYMOUS_BYTES", 2 * size + 1)
+    monkeypatch.setattr("daemon.expiry._MAX_BYTES", 2 * size + 1)
     assert talks.expired(talks.value(names[0]).used_s) == names[:2]
 
 
@@ -489,8 +595,8 @@ def test_no_hours_means_that_nothing_is_told_and_all_is_to_be_forgotten(director
     assert talks.names() == []
     for each in (talks, opened(directory)):  # a crash does not keep it
         (name,) = each.marked()
-        assert each.tips_of(name) == (tip_of(3),)
-        assert run(each.tokens_of, name) == (*PROMPT, 7)
+        assert each.head(name).tips == (tip_of(3),)
+        assert log_of(each, name) == (*PROMPT, 7)
     assert not any(b"secret" in data for data in bytes_of(directory).values())
     assert run(talk, talks, PROMPT, [7], turn_of("named")).conversation == "named"
 
@@ -515,7 +621,7 @@ def test_where_nothing_is_kept_a_turn_that_fails_is_to_be_forgotten(
     (failed,) = opened(directory).marked()
     assert failed.startswith("@")
     assert (talks.names(), talks.forgettable()) == ([], [failed])
-    assert run(talks.tokens_of, failed) == (*PROMPT[:9], 7, 8)
+    assert log_of(talks, failed) == (*PROMPT[:9], 7, 8)
     assert not any(b"secret" in data for data in bytes_of(directory).values())
     assert not talks.strays
     if name:  # free for another try; what fails in it then is forgotten with it, or at once
@@ -525,8 +631,8 @@ def test_where_nothing_is_kept_a_turn_that_fails_is_to_be_forgotten(
         assert (talks.marked(), talks.strays) == ([failed], False)
         with pytest.raises(EngineDied):
             run(main, [3, 4])
-        assert run(talks.tokens_of, talks.marked()[1]) == (3, 4, 7, 8)
-        assert run(talks.tokens_of, name) == (*PROMPT, 7)
+        assert log_of(talks, talks.marked()[1]) == (3, 4, 7, 8)
+        assert log_of(talks, name) == (*PROMPT, 7)
 
 
 @pytest.mark.parametrize("name", ["", "named"])
@@ -580,11 +686,10 @@ def test_a_marked_one_is_to_be_forgotten_until_it_is(directory: Path) -> None:
     run(mark)
     for each in (talks, opened(directory)):
         assert (each.names(), each.marked()) == ([], ["a"])
-        assert each.tips_of("a") == (tip_of(1),)
-        assert each.references() == []
+        assert each.head("a").tips == (tip_of(1),)
         with pytest.raises(ConversationBusy, match="being forgotten"):
             run(talk, each, PROMPT, [1], turn_of("a"))
-        assert run(each.tokens_of, "a") == (*PROMPT, 7)
+        assert log_of(each, "a") == (*PROMPT, 7)
     fd = os.open(directory / "a.forget", os.O_RDONLY)
     try:
 
@@ -629,23 +734,21 @@ def test_one_that_is_read_while_it_is_marked_is_marked(
     assert list(directory.iterdir()) == []
 
 
-def test_references_are_those_of_all_that_live(directory: Path) -> None:
+def test_what_is_being_answered_is_told_with_its_model(directory: Path) -> None:
     talks = opened(directory)
     run(talk, talks, PROMPT, [7], turn_of("a"), tip=tip_of(1))
 
     async def main() -> None:
+        assert talks.running() == []
         async with (
             open_turn(talks, call_of([*PROMPT, 7, 1], turn_of("a", 41))),
             open_turn(talks, call_of([5, 6], turn_of("b"))) as other,
         ):
-            before, waiting = talks.references()
-            assert (before.name, before.tips, before.model_id) == ("a", (tip_of(1),), MODEL)
-            assert list(before.running or ()) == [*PROMPT, 7, 1]
-            assert (waiting.name, waiting.tips, waiting.model_id) == ("b", (), None)
+            assert talks.running() == [(MODEL, [*PROMPT, 7, 1])]  # b's is not known yet
             other.accept(attach_of())
-            assert talks.references()[1].model_id == MODEL
-        (reference,) = talks.references()
-        assert reference.running is None
+            other.take(Emitted(1, [8]))
+            assert talks.running() == [(MODEL, [*PROMPT, 7, 1]), (MODEL, [5, 6, 8])]
+        assert talks.running() == []
 
     run(main)
 

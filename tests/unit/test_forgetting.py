@@ -15,10 +15,11 @@ import trio.testing
 
 from daemon.attachments import Attachments
 from daemon.config import ConversationsConfig
-from daemon.conversations import Conversations, Running
+from daemon.conversations import Conversations
 from daemon.forgetting import Forgetting
 from daemon.looking import Looking
 from daemon.memory import Memory
+from daemon.taken import Running
 from glia.errors import (
     ConversationBusy,
     GliaError,
@@ -338,6 +339,7 @@ def test_what_was_set_aside_is_forgotten_by_its_name(tmp_path: Path) -> None:
             await rig.forgetting.forget("alone", silent)
         outcome = await rig.forgetting.forget("alone", silent)
         assert (outcome.num_conversations, outcome.num_windows) == (1, 0)
+        assert outcome.num_damaged == 1
         with pytest.raises(UnknownConversation):
             await rig.forgetting.forget("alone", silent)
         chain = make_chain(3, seed=1)
@@ -352,6 +354,82 @@ def test_what_was_set_aside_is_forgotten_by_its_name(tmp_path: Path) -> None:
     for path in directory.iterdir():
         path.write_bytes(bytes(path.stat().st_size))
     run_with(tmp_path, after)
+
+
+def damage(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+async def trunk_and_branches(rig: Rig) -> tuple[Chain, Chain, Path]:
+    """Two conversations behind one prefix; the second has a turn more, at the end of its file."""
+    base = make_chain(2)
+    story, other = (make_chain(3, base=base, seed=seed) for seed in (1, 2))
+    await rig.say(story, "story")
+    await rig.say(other, "other")
+    path = rig.conversations._files._directory / "other.conv"
+    longer = [*other.tokens, 1, 2]
+    await talk(rig.conversations, longer, [3], turn_of("other", len(longer)), tip=other.tip)
+    return story, other, path
+
+
+@pytest.mark.parametrize("what", ["a turn", "all", "the disk"])
+def test_one_that_is_damaged_holds_up_no_other(
+    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is whole of it keeps what it uses; where nothing can be read, nobody waits for it."""
+
+    async def body(rig: Rig) -> None:
+        _, other, path = await trunk_and_branches(rig)
+        if what == "the disk":  # which refuses to be read
+            path.unlink()
+            path.mkdir()
+        else:
+            damage(path, -1 if what == "a turn" else 0)
+        gone = await rig.forgetting.forget("story", silent)
+        assert gone.num_conversations == 1
+        assert gone.num_damaged == 0
+        num_shared = 2 if what == "a turn" else 0
+        assert (gone.num_windows, gone.num_shared) == ({2: 3, 0: 8}[num_shared], num_shared)
+        assert rig.stored(other) == (5 if num_shared else 0)
+        is_aside = what != "the disk"
+        assert (tmp_path / "conversations" / "other.bad").exists() == is_aside
+        assert rig.conversations.counters["conversations_bad"] == is_aside
+        assert ("other" in rig.conversations) == (what != "all")
+        assert ("what other uses does not stay" in caplog.text) == (what == "the disk")
+
+    run_with(tmp_path, body)
+
+
+def test_one_that_is_answered_in_and_damaged_keeps_its_prompt(tmp_path: Path) -> None:
+    async def body(rig: Rig) -> None:
+        story, other, path = await trunk_and_branches(rig)
+        with rig.conversations.answering("other", Running([*other.tokens, 1, 2])):
+            damage(path, -1)
+            gone = await rig.forgetting.forget("story", silent)
+        assert (gone.num_windows, gone.num_shared) == (3, 5)
+        assert (rig.stored(story), rig.stored(other)) == (2, 5)
+        assert not (tmp_path / "conversations" / "other.bad").exists()
+
+    run_with(tmp_path, body)
+
+
+@pytest.mark.parametrize("at", [-1, 0])
+def test_a_damaged_one_is_forgotten_and_said_to_be_damaged(tmp_path: Path, at: int) -> None:
+    async def body(rig: Rig) -> None:
+        story, _, path = await trunk_and_branches(rig)
+        damage(path, at)
+        gone = await rig.forgetting.forget("other", silent)
+        assert (gone.num_conversations, gone.num_damaged) == (1, 1)
+        assert gone.num_windows == (3 if at else 0)
+        assert rig.conversations.names() == ["story"]
+        assert [path.name for path in (tmp_path / "conversations").iterdir()] == ["story.conv"]
+        left = await rig.forgetting.collect(silent, unreferenced=True)
+        assert left.num_windows == (0 if at else 3)
+        assert rig.stored(story) == 5
+
+    run_with(tmp_path, body)
 
 
 def test_a_start_that_finds_a_marked_one_sweeps_what_is_behind_holes(tmp_path: Path) -> None:

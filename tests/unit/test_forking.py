@@ -18,7 +18,7 @@ from glia.graph.ids import WindowId
 from glia.graph.tokens import unpack_tokens
 from glia.graph.window import WindowRecord
 from tests.builders import Chain, make_chain
-from tests.conversation_parts import SAID, bytes_of, opened, run, talk, tip_of, turn_of
+from tests.conversation_parts import SAID, bytes_of, log_of, opened, run, talk, tip_of, turn_of
 
 
 @dataclass
@@ -74,9 +74,9 @@ def test_the_two_go_their_own_ways(talks: Conversations) -> None:
     forked(talks, 20)
     run(talk, talks, [*TOKENS[:20], 5], [6], turn_of("b", 20), tip=tip_of(9))
     run(talk, talks, [*TOKENS, 7, 8], [9], turn_of("a", 68), tip=tip_of(8))
-    assert run(talks.tokens_of, "b") == (*TOKENS[:20], 5, 6)
-    assert run(talks.tokens_of, "a") == (*TOKENS, 7, 8, 9)
-    assert talks.tips_of("b") == (CHAIN.window_ids[0], tip_of(9))
+    assert log_of(talks, "b") == (*TOKENS[:20], 5, 6)
+    assert log_of(talks, "a") == (*TOKENS, 7, 8, 9)
+    assert talks.head("b").tips == (CHAIN.window_ids[0], tip_of(9))
 
 
 def test_an_older_tip_is_walked_to_where_the_last_one_is_gone(talks: Conversations) -> None:

@@ -55,12 +55,14 @@ class ForgetReply(Reply, frozen=True):
 
     num_shared: windows that other conversations use.
     num_published: windows that are published for good: peers may have been told of them.
+    was_damaged: something of its file could not be read; windows that only that named stay.
     """
 
     num_windows: int
     freed_bytes: int
     num_shared: int
     num_published: int = 0
+    was_damaged: bool = False
 
 
 class Publish(Call, frozen=True):
