@@ -38,6 +38,7 @@ class Shelf:
     Attributes:
         on_taken: called when an engine took what follows its own windows: it is met.
         num_taken: windows that it took.
+        num_windows: of the chain up to the last of those.
         is_of_another: whether an engine asked for windows of these tokens, and what it had
             computed before them is not what these follow.
     """
@@ -45,7 +46,7 @@ class Shelf:
     def __init__(self, shelves: Shelves, binding: Binding, on_taken: Callable[[], None]) -> None:
         self._shelves, self.binding, self.on_taken = shelves, binding, on_taken
         self.by_prev: dict[WindowId, _Held] = {}
-        self.num_taken = 0
+        self.num_taken = self.num_windows = 0
         self.is_of_another = False
 
     async def put(
@@ -190,6 +191,7 @@ class Shelves:
                 self._writer.add(name)
             self._arrivals.add(name)
             names.append(name)
+            shelf.num_windows = held.record.end // profile.block_size
         shelf.num_taken += len(names)
         shelf.on_taken()
         return names
