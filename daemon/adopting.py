@@ -6,7 +6,7 @@ sent, as it is here already, is held to what its window says as if it had been.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -45,15 +45,22 @@ class Adopter:
         self._arrivals = arrivals
 
     def after(
-        self, binding: Binding, base: WindowRecord | None, key: PrefixKey, seen: int
+        self,
+        binding: Binding,
+        base: WindowRecord | None,
+        key: PrefixKey,
+        seen: int,
+        expect: Callable[[], None],
     ) -> Adopting:
         """For the windows that follow a base.
 
         Args:
             base, key: that window, None for genesis, and its prefix key.
             seen: `hidden.num_changes` before the base was looked up.
+            expect: has it written, in a worker thread, that these windows are peers'; done
+                before the first is entered.
         """
-        return Adopting(self, binding, base, key, seen)
+        return Adopting(self, binding, base, key, seen, expect)
 
     async def adopt(
         self,
@@ -132,6 +139,7 @@ class Adopting:
 
     Attributes:
         records: what was taken, in order.
+        is_expected: whether it is written that the windows are peers'.
     """
 
     def __init__(
@@ -141,9 +149,12 @@ class Adopting:
         base: WindowRecord | None,
         key: PrefixKey,
         seen: int,
+        expect: Callable[[], None],
     ) -> None:
         self._adopter, self._binding = adopter, binding
         self._before, self._key, self._seen = base, key, seen
+        self._expect = expect
+        self.is_expected = False
         self.records: list[WindowRecord] = []
 
     async def take(self, record: WindowRecord, particles: Sequence[bytes | None]) -> None:
@@ -155,7 +166,11 @@ class Adopting:
             NotFound, HashMismatch: L2 does not have such a block any more, or the window, or the
                 one before it, is being forgotten.
             MalformedParticle: a block of L2 is not what the window says of it.
+            StoreFull, StoreBroken: it cannot be written that the windows are peers'.
         """
+        if not self.is_expected:
+            await trio.to_thread.run_sync(self._expect)
+            self.is_expected = True
         key = next_prefix(self._key, pack_tokens(record.tokens))
         self._seen = await self._adopter.adopt(
             self._binding, self._before, record, key, particles, self._seen

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import trio
 
@@ -21,6 +23,7 @@ from p2p.host import PeerId, Stream
 from p2p.messages import BLOCKS
 
 _TELL_S = 0.1
+_log = logging.getLogger("gliad.bringing")
 
 
 class Bringing:
@@ -52,7 +55,10 @@ class Bringing:
         self._chain = found.chain
         self._num_before = len(self._chain) - len(found.answer.records)
         key = wanted.keys[self._num_before]
-        self._sink = memory.adopter.after(wanted.binding, found.answer.base, key, seen)
+        self._names = [record.window_id for record in found.answer.records]
+        self._foreign = peering.published.foreign
+        expect = partial(self._foreign.expect, self._names)
+        self._sink = memory.adopter.after(wanted.binding, found.answer.base, key, seen, expect)
         # Where the chain left ours before our end, more windows come than are gained.
         self._compute_s = window_s * (len(self._chain) - len(wanted.here))
         each_s = self._compute_s / len(found.answer.records)
@@ -73,6 +79,13 @@ class Bringing:
 
     async def run(self) -> str:
         """Why not all that is wanted came, as Resolved says it; "" where it did."""
+        try:
+            return await self._run()
+        finally:
+            if self._sink.is_expected:
+                self._nursery.start_soon(self._settle)
+
+    async def _run(self) -> str:
         answer, wanted = self._answer, self._wanted
         num_bytes = len(answer.records) * wanted.binding.profile.window_particle_bytes
         if fetch_s(num_bytes, answer.providers) >= self._compute_s:
@@ -116,6 +129,14 @@ class Bringing:
             self._told_s = now_s
             size = self._wanted.binding.profile.block_size
             self._tell("fetching", size * self.num_taken, size * len(self._answer.records))
+
+    async def _settle(self) -> None:
+        """What did not come may be computed here; where that cannot be written, it is a peer's."""
+        came = [record.window_id for record in self._sink.records]
+        try:
+            await trio.to_thread.run_sync(self._foreign.settle, self._names, came)
+        except GliaError as error:
+            _log.warning("of windows that did not come it stays written that they might: %s", error)
 
     async def _open(self, peer: PeerId) -> Stream:
         return await self._peering.open_stream(peer, BLOCKS)

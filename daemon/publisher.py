@@ -2,7 +2,8 @@
 
 Only windows whose tokens are, one for one, leading public tokens of the log are published
 (SECURITY T13): the log is read for that, whatever an engine said the tip is. What this node
-computed it signs, once; what came from peers has the links that it came with.
+computed it signs, once; what came from peers (glia/store/foreign.py) has the links that it
+came with.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,22 +19,13 @@ import trio
 
 from daemon.conversations import Conversations
 from daemon.memory import Memory
-from glia.errors import (
-    BadRequest,
-    ConversationBusy,
-    GliaError,
-    MalformedParticle,
-    NotFound,
-    UnknownConversation,
-)
-from glia.graph.chain import walk
-from glia.graph.conversation import Head, Replay
-from glia.graph.link import Link, decode_link, sign_link
+from daemon.public_part import Known, PublicPart, find_public_part
+from glia.errors import BadRequest, ConversationBusy, GliaError, UnknownConversation
+from glia.graph.conversation import Head
+from glia.graph.link import Claim, Link, sign_link
 from glia.graph.neuron import Signer
-from glia.graph.publishable import public_windows
-from glia.graph.spans import claims
-from glia.graph.tokens import TOKEN_BYTES, unpack_tokens
-from glia.graph.window import WindowRecord
+from glia.graph.spans import SPAN_WINDOWS, Base, claims
+from glia.graph.tokens import TOKEN_BYTES
 from glia.store.published import Published
 
 _FAILED_AGAIN_S = 60.0
@@ -47,7 +39,7 @@ class Visible:
     Attributes:
         num_tokens: so many they are.
         block_size: tokens of a window, 0 where no window of theirs is here.
-        num_windows: whole windows of theirs that are here, and visible.
+        num_windows: whole windows of theirs that are visible.
         num_new: of these were, or would be, not visible before.
     """
 
@@ -55,6 +47,14 @@ class Visible:
     block_size: int
     num_windows: int
     num_new: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A conversation when it was last looked at. `known`: what of it was published then."""
+
+    head: Head
+    known: Known | None
 
 
 class Publisher:
@@ -84,7 +84,7 @@ class Publisher:
         self._published, self._signer = published, signer
         self._still, self._hold_s = still, hold_s
         self._counters, self._now_s = counters, now_s
-        self._seen: dict[str, Head] = {}
+        self._seen: dict[str, _Seen] = {}
         self._wanted = trio.Event()
         self.on_publish: Callable[[], None] = lambda: None
 
@@ -107,15 +107,19 @@ class Publisher:
         if num_tokens is not None and num_tokens > num_all:
             raise BadRequest(f"{name} has {num_all:,} tokens", hint="leave out --up-to for all")
         num = num_all if num_tokens is None else num_tokens
+        tokens = bytes(replay.tokens[: TOKEN_BYTES * num])
         async with self._still:
-            put = partial(self._put, replay, num, dry=dry)
-            visible, num_links = await trio.to_thread.run_sync(put)
-        if not dry:
-            self._published_more(visible, num_links)
-        return visible
+            if name not in self._conversations:
+                raise UnknownConversation(f"{name} was forgotten", hint="gliad conversations")
+            find = partial(self._find, replay.head, tokens, None)
+            part = await trio.to_thread.run_sync(find)
+            if not dry:
+                await self._put(part)
+        return Visible(num, part.block_size, part.num_windows, len(part.new))
 
     async def run(self) -> None:
         """Publish what is to be, for ever."""
+        await self._sweep()
         while True:
             self._wanted = trio.Event()
             num_failed = await self._look()
@@ -130,9 +134,9 @@ class Publisher:
         for name in names:
             try:
                 head = self._conversations.head(name)
-                if head.num_public and self._seen.get(name) is not head:
-                    await self._publish(name)
-                    self._seen[name] = head
+                seen = self._seen.get(name)
+                if head.num_public and (seen is None or seen.head is not head):
+                    await self._publish(name, head, seen)
             except (UnknownConversation, ConversationBusy):  # it is gone, or goes
                 continue
             except Exception as error:
@@ -142,73 +146,66 @@ class Publisher:
                 num_failed += 1
         return num_failed
 
-    async def _publish(self, name: str) -> None:
+    async def _publish(self, name: str, head: Head, seen: _Seen | None) -> None:
+        """Args: head: as it is now, and the last time."""
         replay = await self._conversations.read(name)
-        async with self._still:
-            if name not in self._conversations:
-                return
-            put = partial(self._put, replay, replay.head.num_public)
-            self._published_more(*await trio.to_thread.run_sync(put))
+        tokens = bytes(replay.tokens[: TOKEN_BYTES * replay.head.num_public])
+        known = seen.known if seen is not None else None
+        if known is None or not known.is_all_of(tokens):
+            async with self._still:
+                if name not in self._conversations:
+                    return
+                find = partial(self._find, replay.head, tokens, known)
+                part = await trio.to_thread.run_sync(find)
+                await self._put(part)
+            known = part.known(tokens)
+        self._seen[name] = _Seen(head, known)
 
-    def _published_more(self, visible: Visible, num_links: int) -> None:
-        if visible.num_new:
-            self._counters["windows_published"] += visible.num_new
-            self._counters["links_signed"] += num_links
+    async def _sweep(self) -> None:
+        """What came from peers, or was to, and is here no more is anybody's."""
+        sweep = partial(self._published.foreign.sweep, self._memory.records.has)
+        try:
+            await trio.to_thread.run_sync(sweep)
+        except GliaError as error:
+            _log.warning("what came from peers is not looked through: %s", error)
+
+    async def _put(self, part: PublicPart) -> None:
+        """Raises: StoreBroken, StoreFull."""
+        if part.new:
+            self._counters["links_signed"] += await trio.to_thread.run_sync(self._put_now, part)
+            self._counters["windows_published"] += len(part.new)
             self.on_publish()
 
     # -- in a worker thread -------------------------------------------------------------------
 
-    def _put(self, replay: Replay, num_tokens: int, *, dry: bool = False) -> tuple[Visible, int]:
-        """Publish whole windows of leading tokens. Returns: what is visible, links signed.
+    def _find(self, head: Head, tokens: bytes, known: Known | None) -> PublicPart:
+        """Raises: StoreBroken."""
+        get, window = self._memory.records.get_now, self._published.window
+        return find_public_part(reversed(head.tips), tokens, get, window, known)
 
-        Raises: StoreBroken, StoreFull.
-        """
-        windows = self._windows(replay, num_tokens)
-        num_known = self._num_published(windows)
-        block_size = len(windows[0].tokens) if windows else 0
-        visible = Visible(num_tokens, block_size, len(windows), len(windows) - num_known)
-        if dry or not visible.num_new:
-            return visible, 0
-        num_before = self._num_foreign(windows[:num_known])
-        links = self._signed(windows, num_before)
-        hold_until_s = int(self._now_s() + self._hold_s)
-        self._published.put(windows[num_known:], links, hold_until_s)
-        return visible, len(links)
+    def _put_now(self, part: PublicPart) -> int:
+        """Publish what is new. Returns: how many links were signed. Raises: as _put."""
+        links = self._signed(self._claims(part))
+        self._published.put(part.new, links, int(self._now_s() + self._hold_s))
+        return len(links)
 
-    def _windows(self, replay: Replay, num_tokens: int) -> Sequence[WindowRecord]:
-        """The longest chain of windows of leading tokens that is still here."""
-        public = unpack_tokens(bytes(replay.tokens[: TOKEN_BYTES * num_tokens]))
-        best: Sequence[WindowRecord] = ()
-        for tip in reversed(replay.head.tips):
-            try:
-                chain = walk(tip, self._memory.records.get_now)
-            except (NotFound, MalformedParticle):
-                continue  # evicted, or damaged
-            best = max(best, public_windows(chain, public), key=len)
-            if (len(best) + 1) * len(chain[0].tokens) > len(public):
-                break
-        return best
+    def _claims(self, part: PublicPart) -> list[Claim]:
+        """What this node has computed of the last span that was begun, and of what is new."""
+        first = part.num_published - part.num_published % SPAN_WINDOWS
+        records, base = list(part.new), None
+        if part.base is not None:
+            counts = range(first, part.num_published + 1)
+            rows = self._published.windows_at(part.base.window_id, counts)[::-1]
+            if first:
+                base = Base(rows[0].window_id, rows[0].prefix_key, first)
+            records = [row.record() for row in rows if row.num_windows > first] + records
+        flags = self._published.foreign.flags([record.window_id for record in records])
+        num_before = max((first + num for num, flag in enumerate(flags, 1) if flag), default=0)
+        return claims(records, num_before, base)
 
-    def _num_published(self, windows: Sequence[WindowRecord]) -> int:
-        """Where a window is published, all before it are."""
-        num = len(windows)
-        while num and self._published.record(windows[num - 1].window_id) is None:
-            num -= 1
-        return num
-
-    def _num_foreign(self, published: Sequence[WindowRecord]) -> int:
-        """Windows up to the last one that others attest, and this node does not."""
-        num = len(published)
-        while num:
-            links = map(decode_link, self._published.links(published[num - 1].window_id))
-            own = [link.claim.num_before for link in links if link.signer == self._signer.neuron]
-            if not own:
-                break
-            num = min(own)
-        return num
-
-    def _signed(self, windows: Sequence[WindowRecord], num_before: int) -> list[Link]:
-        said = self._published.unsigned(self._signer.neuron, claims(windows, num_before))
+    def _signed(self, said: list[Claim]) -> list[Link]:
+        """Those that were not signed yet."""
+        said = self._published.unsigned(self._signer.neuron, said)
         time_s = int(self._now_s())
         first = max(self._published.last_sequence(self._signer.neuron) + 1, time_s)
         return [

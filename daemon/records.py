@@ -66,6 +66,10 @@ class Records:
             return None
         return self._table.record(window_id) or self._store.get(window_id)
 
+    def has(self, window_id: WindowId) -> bool:
+        """Whether a window is whole in L1 or L2, hidden or not."""
+        return self._table.record(window_id) is not None or self._store.get(window_id) is not None
+
     def forget(self, window_ids: Iterable[WindowId]) -> None:
         """Keep nothing of windows that proved to be whole no longer, or were forgotten."""
         with self._lock:

@@ -33,6 +33,9 @@ class OnlyStore:
         self.records = self
         self.get_now = store.get
 
+    def has(self, window_id: WindowId) -> bool:
+        return self.store.get(window_id) is not None
+
 
 class Rig:
     """What a publisher works on. `now_s`: the clock that it reads."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from glia.graph.privacy import Visibility
+from glia.graph.tokens import TOKEN_BYTES, pack_tokens
 from glia.graph.window import WindowRecord
 
 LabelledSpan = tuple[int, int, Visibility]  # first token, token after the last, label
@@ -32,12 +33,13 @@ def publishable_windows(spans: Iterable[LabelledSpan], num_tokens: int, block_si
     return min(public_tokens(spans), num_tokens) // block_size
 
 
-def public_windows(chain: Sequence[WindowRecord], public: Sequence[int]) -> Sequence[WindowRecord]:
-    """The leading windows of a chain whose tokens are leading ones of `public`.
+def public_windows(chain: Sequence[WindowRecord], public: bytes) -> Sequence[WindowRecord]:
+    """The leading windows of a chain whose tokens are those of a log at their positions.
 
-    Args: chain: from genesis on.
+    Args: public: packed tokens, from position 0 on.
     """
     for num, record in enumerate(chain):
-        if tuple(public[record.position_start : record.end]) != record.tokens:
+        there = public[TOKEN_BYTES * record.position_start : TOKEN_BYTES * record.end]
+        if there != pack_tokens(record.tokens):
             return chain[:num]
     return chain

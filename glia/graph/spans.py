@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from glia.graph.ids import genesis_prefix, genesis_window, next_prefix
+from glia.graph.ids import PrefixKey, WindowId, genesis_prefix, genesis_window, next_prefix
 from glia.graph.link import Claim, LinkKind
 from glia.graph.tokens import pack_tokens
 from glia.graph.window import WindowRecord
@@ -27,33 +28,50 @@ def spans(num_before: int, num_windows: int, size: int = SPAN_WINDOWS) -> list[S
     return list(zip([num_before, *ends], ends, strict=False))
 
 
-def claims(records: Sequence[WindowRecord], num_before: int) -> list[Claim]:
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Where windows begin: the one before them or a genesis, its prefix key, how many it ends."""
+
+    window_id: WindowId
+    prefix_key: PrefixKey
+    num_windows: int
+
+
+def claims(
+    records: Sequence[WindowRecord], num_before: int, base: Base | None = None
+) -> list[Claim]:
     """What a neuron has to sign so that every span and the tip of a chain are attested.
 
     Given a longer chain it says again what it said of the shorter one, so whoever signs leaves
     out what was signed before; a tip that became a window in the middle is not repeated.
 
     Args:
-        records: a whole chain, genesis first.
-        num_before: leading windows that the signer did not compute.
+        records: a chain, from its first window or from that after `base` on.
+        num_before: leading windows of the whole chain that the signer did not compute.
+        base: where it says nothing of what is before, a multiple of SPAN_WINDOWS.
     """
     if not records:
         return []
     first = records[0]
-    names = [genesis_window(first.model_id, first.profile_id), *(r.window_id for r in records)]
-    keys = [genesis_prefix(first.model_id, first.profile_id)]
+    model_id, profile_id = first.model_id, first.profile_id
+    if base is None:
+        root = genesis_prefix(model_id, profile_id)
+        base = Base(genesis_window(model_id, profile_id), root, 0)
+    names = [base.window_id, *(r.window_id for r in records)]
+    keys = [base.prefix_key]
     for record in records:
         keys.append(next_prefix(keys[-1], pack_tokens(record.tokens)))
+    at = base.num_windows
     return [
         Claim(
             kind=LinkKind.NEXT_BLOCK,
-            model_id=first.model_id,
-            profile_id=first.profile_id,
-            base=names[start],
-            tip=names[end],
-            prefix_key=keys[end],
+            model_id=model_id,
+            profile_id=profile_id,
+            base=names[start - at],
+            tip=names[end - at],
+            prefix_key=keys[end - at],
             num_before=start,
             num_windows=end,
         )
-        for start, end in spans(num_before, len(records))
+        for start, end in spans(max(num_before, at), at + len(records))
     ]

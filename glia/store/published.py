@@ -15,6 +15,7 @@ from glia.graph.ids import BlockId, ModelId, PrefixKey, ProfileId, WindowId
 from glia.graph.link import Claim, Link, decode_link
 from glia.graph.neuron import NeuronId
 from glia.graph.window import WindowRecord
+from glia.store.foreign import Foreign
 from glia.store.loose import LooseIndex
 from glia.store.published_rows import (
     COUNTS,
@@ -85,6 +86,7 @@ class Published:
         """Open or create. Raises: StoreBroken, StoreFull, StoreLocked, StoreVersion."""
         self._index = LooseIndex(path, PUBLISHED_VERSION)
         self._lock = threading.Lock()  # of writing
+        self.foreign = Foreign(self._index, self._lock)
         self._counting = threading.Lock()
         self._num_asked = self._num_matched = 0
 
@@ -162,20 +164,25 @@ class Published:
 
         In order; empty where the tip is not published, or not at that place.
         """
-        row = self._window(tip)
+        row = self.window(tip)
         if row is None or row.num_windows != num_windows or not 0 <= start < num_windows:
             return []
         found = [row.encoding for row in self._back(row, num_windows - start)]
         return found[::-1] if len(found) == num_windows - start else []
 
+    def window(self, window_id: WindowId) -> PublishedWindow | None:
+        """A published window, and its place in its chain."""
+        value = self._index.get(window_key(window_id))
+        return decode_window(window_id, value) if value is not None else None
+
     def record(self, window_id: WindowId) -> bytes | None:
         """The encoding of a published window."""
-        row = self._window(window_id)
+        row = self.window(window_id)
         return row.record().encoding if row is not None else None
 
     def is_final(self, window_id: WindowId, now_s: float) -> bool:
         """Whether a window is published and its hold is over: it may have been announced."""
-        row = self._window(window_id)
+        row = self.window(window_id)
         return row is not None and row.hold_until_s <= now_s
 
     def has_block(self, block_id: BlockId) -> bool:
@@ -229,12 +236,12 @@ class Published:
     def tips(self, model_id: ModelId | None = None) -> list[PublishedWindow]:
         """The published windows that nothing published continues, of all models or of one."""
         prefix = tip_prefix(model_id) if model_id is not None else TIP
-        rows = [self._window(WindowId(last_name(key))) for key in self._index.keys(prefix)]
+        rows = [self.window(WindowId(last_name(key))) for key in self._index.keys(prefix)]
         return [row for row in rows if row is not None]
 
     def windows_at(self, tip: WindowId, counts: Collection[int]) -> list[PublishedWindow]:
         """The windows of a chain at which it is so many windows long, the longest first."""
-        row = self._window(tip)
+        row = self.window(tip)
         if row is None or not counts:
             return []
         back = self._back(row, row.num_windows - min(counts) + 1)
@@ -264,8 +271,8 @@ class Published:
         with self._lock:
             change = Publishing(self._index)
             gone = change.take_back(window_ids)
-            if gone:
-                self._index.erase(change.changes())
+            if changes := change.changes():
+                self._index.erase(changes)
         return gone
 
     def stats(self) -> PublishedStats:
@@ -295,21 +302,17 @@ class Published:
                     yield count, names_in(row)[::-1]
 
     def _record_at(self, window_id: WindowId, count: int) -> WindowRecord | None:
-        row = self._window(window_id)
+        row = self.window(window_id)
         return row.record() if row is not None and row.num_windows == count else None
 
     def _back(self, row: PublishedWindow, num: int) -> Iterator[PublishedWindow]:
         """A window and those before it, at most `num`."""
         for _ in range(num):
             yield row
-            before = self._window(row.record().prev)
+            before = self.window(row.record().prev)
             if before is None:
                 return
             row = before
-
-    def _window(self, window_id: WindowId) -> PublishedWindow | None:
-        value = self._index.get(window_key(window_id))
-        return decode_window(window_id, value) if value is not None else None
 
 
 def _rank(data: bytes, window_id: WindowId) -> tuple[bool, int]:

@@ -10,6 +10,7 @@ a + window id + link id      -> (empty): the links that attest a window
 s + signer + base + tip, kind -> link id: what a neuron signed once is not signed again
 q + signer                   -> its largest sequence
 d + window id                -> when it was last announced
+f + window id                -> 1: it came from a peer; 0: it may have
 counts                       -> windows, links
 """
 
@@ -29,6 +30,7 @@ PUBLISHED_VERSION = 1
 MAX_PER_KEY = 8
 COUNTS = b"counts"
 TIP = b"t"
+FOREIGN = b"f"
 
 _ROW = struct.Struct("<IQ32s")
 _NUMBER = struct.Struct("<Q")
@@ -152,3 +154,8 @@ def sequence_key(signer: NeuronId) -> bytes:
 def announced_key(window_id: WindowId) -> bytes:
     """Key of when a window was announced."""
     return b"d" + window_id
+
+
+def foreign_key(window_id: WindowId) -> bytes:
+    """Key of a window that came from a peer."""
+    return FOREIGN + window_id

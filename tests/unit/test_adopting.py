@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -53,10 +53,16 @@ async def memory_of(path: Path, l1_bytes: int = MIB) -> AsyncIterator[tuple[Memo
         arena.close()
 
 
-def sink(memory: Memory, chain: Chain, first: int = 0, binding: Binding = BINDING) -> Adopting:
+def sink(
+    memory: Memory,
+    chain: Chain,
+    first: int = 0,
+    binding: Binding = BINDING,
+    expect: Callable[[], None] = lambda: None,
+) -> Adopting:
     base = chain.records[first - 1] if first else None
     key = chain.keys[first - 1] if first else binding.root_key
-    return memory.adopter.after(binding, base, key, memory.hidden.num_changes)
+    return memory.adopter.after(binding, base, key, memory.hidden.num_changes, expect)
 
 
 async def bytes_of(memory: Memory, chain: Chain, binding: Binding = BINDING) -> list[bytes]:
@@ -95,6 +101,32 @@ def test_windows_are_leased_as_a_peers_once_and_stored_behind_their_use(tmp_path
             assert set(store.windows()) == set(chain.window_ids)
             await memory.evict()
             assert await bytes_of(memory, chain) == joined(chain)
+
+    trio.run(main)
+
+
+def test_that_windows_are_a_peers_is_written_before_one_can_be_found(tmp_path: Path) -> None:
+    async def main() -> None:
+        chain = make_chain(3)
+        async with memory_of(tmp_path) as (memory, _):
+            found: list[list[str]] = []
+
+            def expect() -> None:
+                found.append(
+                    [name.hex() for key in chain.keys for name in memory.records.find(key)]
+                )
+                if len(found) == 1:
+                    raise StoreFull("full")
+
+            adopting = sink(memory, chain, expect=expect)
+            with pytest.raises(StoreFull):
+                await adopting.take(chain.records[0], chain.particles[0])
+            assert not len(memory.table)
+            assert not adopting.is_expected
+            for record, particles in zip(chain.records, chain.particles, strict=True):
+                await adopting.take(record, particles)
+            assert adopting.is_expected
+            assert found == [[], []]
 
     trio.run(main)
 

@@ -9,6 +9,7 @@ import pytest
 
 from daemon.publisher import Visible
 from glia.errors import BadRequest, StoreFull, UnknownConversation
+from glia.graph.ids import WindowId
 from glia.graph.link import sign_link
 from glia.graph.spans import claims
 from glia.graph.window import WindowRecord
@@ -128,6 +129,74 @@ def test_where_the_tip_is_lost_what_earlier_tips_have_is_published(rig: Rig) -> 
     run_rig(rig, body)
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_is_published_is_not_walked_again(rig: Rig, is_restarted: bool) -> None:
+    chain = make_chain(200)
+    longer = make_chain(3, base=chain, seed=2)
+    private = make_chain(30, base=longer, seed=3)
+    asked: list[WindowId] = []
+
+    async def first() -> None:
+        await rig.say("story", chain, 200 * SIZE)
+        await settled(lambda: rig.visible(chain) == 200)
+
+    async def then() -> None:
+        rig.conversations.on_change = lambda: None
+        await rig.say("story", longer, 203 * SIZE, keep=200 * SIZE)
+        get = rig.store.get
+        records = rig.publisher._memory.records
+        records.get_now = lambda name: asked.append(name) or get(name)  # type: ignore[method-assign,func-returns-value]
+        rig.publisher.wake()
+        await settled(lambda: rig.visible(longer) == 203)
+        assert set(asked) == set(longer.window_ids[200:])
+        assert rig.spans(longer)[-2:] == [(192, 200), (192, 203)]
+        await rig.say("story", private, 203 * SIZE, keep=203 * SIZE)
+        rig.publisher.wake()
+        await settled()
+        assert len(asked) == 3
+        assert rig.visible(private) == 203
+
+    run_rig(rig, first)
+    if is_restarted:
+        rig.publisher = rig.new_publisher()
+    run_rig(rig, then)
+
+
+def test_a_log_that_was_rewritten_is_published_as_it_is_now(rig: Rig) -> None:
+    chain = make_chain(40)
+    other = make_chain(20, base=make_chain(20, tokens=chain.tokens[: 20 * SIZE]), seed=4)
+
+    async def body() -> None:
+        await rig.say("story", chain, 40 * SIZE)
+        await settled(lambda: rig.visible(chain) == 40)
+        await rig.say("story", other, 40 * SIZE, keep=20 * SIZE)
+        await settled(lambda: rig.visible(other) == 40)
+        assert rig.visible(chain) == 40  # that was said, too
+        assert rig.spans(other) == [(0, 16), (16, 32), (16, 32), (32, 40)]
+
+    run_rig(rig, body)
+
+
+@pytest.mark.parametrize("num_foreign", [1, 15, 16, 20])
+def test_of_a_span_that_is_partly_a_peer_s_the_rest_is_signed(rig: Rig, num_foreign: int) -> None:
+    """Also where the conversation was published in between, and where gliad was restarted."""
+    chain = make_chain(22)
+    longer = make_chain(14, base=chain, seed=2)
+
+    async def body() -> None:
+        theirs = chain.window_ids[:num_foreign]
+        rig.published.foreign.expect(theirs)
+        rig.published.foreign.settle(theirs, theirs)
+        await rig.say("story", chain, 22 * SIZE)
+        await settled(lambda: rig.visible(chain) == 22)
+        await rig.say("story", longer, 36 * SIZE, keep=22 * SIZE)
+        await settled(lambda: rig.visible(longer) == 36)
+        signed = {num for start, end in rig.spans(longer) for num in range(start, end)}
+        assert signed == set(range(num_foreign, 36))
+
+    run_rig(rig, body)
+
+
 @pytest.mark.spec(19)
 def test_a_restart_signs_nothing_again(rig: Rig) -> None:
     chain = make_chain(20)
@@ -158,6 +227,8 @@ def test_what_came_from_peers_is_not_signed_here(rig: Rig) -> None:
     links = [sign_link(OTHER, claim, 1 + n, int(NOW_S)) for n, claim in enumerate(said)]
 
     async def body() -> None:
+        rig.published.foreign.expect(theirs.window_ids)
+        rig.published.foreign.settle(theirs.window_ids, theirs.window_ids)
         rig.published.put(theirs.records, links)
         await rig.say("story", chain, 24 * SIZE)
         await settled(lambda: rig.visible(chain) == 24)

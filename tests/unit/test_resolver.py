@@ -58,6 +58,7 @@ def test_all_windows_come_from_a_peer_and_are_offered_to_others(world: Run) -> N
         assert (entry.blocks_in, entry.num_bad) == (80, 0)
         assert entry.models == [chain.model_id.hex()]
         value = resolved.value()
+        assert all(published.foreign.flags(chain.window_ids))
         assert [(each.blocks, each.end) for each in value.sources] == [(80, "done")]
         again = await node.resolve(chain)
         assert (again.why, again.num_windows, again.timings_ms) == ("", 0, {})
@@ -126,6 +127,8 @@ def test_what_is_here_is_not_fetched_again(world: Run) -> None:
         assert (resolved.why, resolved.num_windows) == ("", 10)
         assert offer.num_reads == 20
         assert await node.matched(chain) == 40
+        flags = node.peering.published.foreign.flags(chain.window_ids)
+        assert flags == [False] * 30 + [True] * 10
         await resolved.relayed.wait()
         assert node.peering.published.record(chain.records[0].window_id) is not None
 
@@ -300,6 +303,8 @@ def test_whatever_peers_do_costs_a_small_share_of_computing(
 ) -> None:
     """R10: what passes beyond what computing what came would have taken."""
 
+        flags = node.peering.published.foreign.flags(chain.window_ids)
+        assert flags.count(True) == flags.index(False) == first.num_windows
     async def main(node: Node, net: Internet) -> None:
         chain = chain_of(200)
         compute_s = 200 * WINDOW_S

@@ -1,0 +1,79 @@
+"""Which windows came from peers: kept across restarts, until they are here no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from glia.graph.ids import WindowId
+from glia.store.published import Published
+from tests.builders import make_chain
+
+CHAIN = make_chain(6)
+NAMES = CHAIN.window_ids
+
+
+def nowhere(_: WindowId) -> bool:
+    return False
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Iterator[Published]:
+    made = Published(tmp_path / "published")
+    yield made
+    made.close()
+
+
+def test_what_is_expected_is_foreign_also_after_a_restart(tmp_path: Path) -> None:
+    published = Published(tmp_path / "published")
+    published.foreign.expect(NAMES[:4])
+    published.close()
+    published = Published(tmp_path / "published")
+    assert published.foreign.flags(NAMES) == [True] * 4 + [False] * 2
+    assert published.record(NAMES[0]) is None  # nor is it shown to anybody
+    published.close()
+
+
+def test_what_did_not_come_is_anybody_s(published: Published) -> None:
+    published.foreign.expect(NAMES)
+    published.foreign.settle(NAMES, NAMES[:2])
+    assert published.foreign.flags(NAMES) == [True] * 2 + [False] * 4
+
+
+def test_what_comes_twice_at_once_stays_a_peer_s_until_both_have_ended(
+    published: Published,
+) -> None:
+    published.foreign.expect(NAMES)
+    published.foreign.expect(NAMES[:3])
+    published.foreign.settle(NAMES, [])
+    published.foreign.sweep(nowhere)
+    assert published.foreign.flags(NAMES) == [True] * 3 + [False] * 3
+    published.foreign.expect(NAMES[:3])
+    published.foreign.settle(NAMES[:3], NAMES[:1])
+    assert published.foreign.flags(NAMES) == [True] * 3 + [False] * 3
+    published.foreign.settle(NAMES[:3], [])
+    assert published.foreign.flags(NAMES) == [True] + [False] * 5
+
+
+def test_a_sweep_leaves_what_is_here(published: Published) -> None:
+    published.foreign.expect(NAMES)
+    published.foreign.settle(NAMES, NAMES)
+    published.foreign.sweep(lambda name: name != NAMES[5])
+    assert published.foreign.flags(NAMES) == [True] * 5 + [False]
+
+
+def test_of_what_is_forgotten_nothing_stays_in_the_files(
+    published: Published, tmp_path: Path
+) -> None:
+    """Published or not: that it came from a peer says that it was here."""
+    published.foreign.expect(NAMES)
+    published.foreign.settle(NAMES, NAMES)
+    published.put(CHAIN.records[:3])
+    assert published.take_back(NAMES[1:]) == [NAMES[2], NAMES[1]]
+    assert published.foreign.flags(NAMES) == [True] + [False] * 5
+    published.close()
+    data = b"".join(p.read_bytes() for p in (tmp_path / "published").rglob("*") if p.is_file())
+    assert NAMES[0] in data
+    assert not any(name in data for name in NAMES[1:])
