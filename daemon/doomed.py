@@ -4,6 +4,7 @@ own        what their logs reach, and ever reached
 shared     of those, what other conversations' logs reach: it stays
 published  for good, of those: it stays
 exclusive  the rest: it goes, and whatever stored windows continue it
+failed     what continues the end of a log and is in nobody's: turns that failed computed it
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from daemon.attachments import Layout
 from daemon.past import Past
-from daemon.reach import keys_ever
+from daemon.reach import keys_ever, read_logs
 from daemon.telling import Told
 from glia.errors import StoreBroken
 from glia.graph.chain import Find, Get
@@ -66,6 +67,21 @@ class Doomed:
         if self._near is not None and key is not None:
             self._near.add(key)
 
+    def add_children(
+        self, window_id: WindowId, key: PrefixKey | None, tiers: AllTiers
+    ) -> list[WindowId]:
+        """What continues this one is to go. Returns: those that were not before."""
+        added: list[WindowId] = []
+        for child in tiers.children(window_id):
+            if child in self.key_of:
+                continue
+            record, below = tiers.get(child), None
+            if key is not None and record is not None:
+                below = next_prefix(key, pack_tokens(record.tokens))
+            self.add(child, below)
+            added.append(child)
+        return added
+
     def save_from(self, others: Past, told: Told) -> None:
         """What the logs of others have, or had, stays.
 
@@ -110,29 +126,35 @@ def doomed_with(
 ) -> Doomed:
     """What goes with these conversations. Raises: StoreBroken."""
     keys: set[PrefixKey] = set()
+    ends: set[PrefixKey] = set()
     for name in targets.kept:
         model_id = targets.model_id(name)
-        keys |= keys_ever(model_id, layouts.get(model_id, ()), targets.turns(name))
+        for log in read_logs(model_id, layouts.get(model_id, ()), targets.turns(name)):
+            keys |= log.ever
+            ends |= log.ends
     doomed = Doomed(layouts, set(keys))
     for key in keys:
         for window_id in tiers.find(key):
             doomed.add(window_id, key)
     doomed.save_from(others, told)
     doomed.save_published(tiers.is_final)
+    failed = Doomed(layouts, keys)
+    for key in ends:
+        for window_id in tiers.find(key):
+            if window_id not in doomed.key_of:  # else what continues it goes anyway
+                failed.add_children(window_id, key, tiers)
+    failed.save_from(others, told)
+    failed.save_published(tiers.is_final)
+    for window_id, known in failed.key_of.items():
+        if known is not None:  # else it may be anybody's
+            doomed.add(window_id, known)
     add_descendants(doomed, tiers)
     return doomed
 
 
 def add_descendants(doomed: Doomed, tiers: AllTiers) -> None:
     """What continues windows that go has nothing to stand on: it goes, too."""
-    pending = list(doomed.key_of.items())
+    pending = list(doomed.key_of)
     while pending:
-        window_id, key = pending.pop()
-        for child in tiers.children(window_id):
-            if child in doomed.key_of:
-                continue
-            record, below = tiers.get(child), None
-            if key is not None and record is not None:
-                below = next_prefix(key, pack_tokens(record.tokens))
-            doomed.add(child, below)
-            pending.append((child, below))
+        window_id = pending.pop()
+        pending += doomed.add_children(window_id, doomed.key_of[window_id], tiers)

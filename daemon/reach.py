@@ -24,6 +24,7 @@ class LogKeys:
 
     Attributes:
         ever: every key it has or had.
+        ends: of these, those of its last window after each turn.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class LogKeys:
         self._tokens: list[int] = []
         self._keys: list[PrefixKey | None] = []
         self.ever: set[PrefixKey] = set()
+        self.ends: set[PrefixKey] = set()
 
     @property
     def keys(self) -> list[PrefixKey]:
@@ -50,6 +52,8 @@ class LogKeys:
             len(self._keys) * self._size, len(self._tokens) - self._size + 1, self._size
         ):
             self._keys.append(self._next(start))
+        if self._keys and self._keys[-1] is not None:
+            self.ends.add(self._keys[-1])
 
     def _next(self, start: int) -> PrefixKey | None:
         before = self._keys[-1] if self._keys else self._root
@@ -69,13 +73,21 @@ def keys_ever(
     within: Container[PrefixKey] | None = None,
 ) -> set[PrefixKey]:
     """Every prefix key that a conversation has or had, under each of these layouts."""
-    found: set[PrefixKey] = set()
-    for layout in layouts:
-        log = LogKeys(model_id, layout, within)
+    return {key for log in read_logs(model_id, layouts, turns, within) for key in log.ever}
+
+
+def read_logs(
+    model_id: ModelId,
+    layouts: Iterable[Layout],
+    turns: Sequence[Turn],
+    within: Container[PrefixKey] | None = None,
+) -> list[LogKeys]:
+    """A conversation's keys, under each of these layouts."""
+    logs = [LogKeys(model_id, layout, within) for layout in layouts]
+    for log in logs:
         for turn in turns:
             log.apply(turn.keep, turn.tokens)
-        found |= log.ever
-    return found
+    return logs
 
 
 def layouts_of(tips: Iterable[WindowId], get: Get) -> set[Layout]:

@@ -93,13 +93,21 @@ def test_keys_of_a_log_are_those_of_its_tokens(turns: list[Turn], data: st.DataO
     st.lists(conversation(), min_size=1, max_size=4),
     st.lists(st.lists(st.integers(0, WORDS - 1), min_size=1, max_size=4), max_size=3),
     st.integers(0, 3),
+    st.booleans(),
     st.data(),
 )
 def test_what_goes_is_what_only_they_reach_and_what_continues_it(
-    talks: list[list[Turn]], strays: list[list[int]], num_targets: int, data: st.DataObject
+    talks: list[list[Turn]],
+    strays: list[list[int]],
+    num_targets: int,
+    is_forked: bool,
+    data: st.DataObject,
 ) -> None:
     store, by_prefix = MemoryStore(1 << 24), {}
+    talks = [*talks, talks[0]] if is_forked else talks
     stray_logs = [tuple(t for word in words for t in window(word)) for words in strays]
+    last = list(logs_of(talks[0]))[-1]
+    stray_logs += [(*last[: len(last) // SIZE * SIZE], *log) for log in stray_logs]  # turns failed
     every = prefixes([log for turns in talks for log in logs_of(turns)] + stray_logs)
     for prefix in every:
         chain = make_chain(len(prefix) // SIZE, tokens=prefix)
@@ -119,7 +127,9 @@ def test_what_goes_is_what_only_they_reach_and_what_continues_it(
     own = prefixes(log for turns in targets.values() for log in logs_of(turns)) & stored
     theirs = prefixes(log for turns in others.values() for log in logs_of(turns))
     exclusive = own - theirs
-    expected = {p for p in stored if any(p[: len(e)] == e for e in exclusive)}
+    ends = {log[: len(log) // SIZE * SIZE] for turns in targets.values() for log in logs_of(turns)}
+    failed = {p for p in stored - theirs if p[:-SIZE] in ends and p[:-SIZE] in stored}
+    expected = {p for p in stored if any(p[: len(e)] == e for e in exclusive | failed)}
     assert {WindowId(by_prefix[p]) for p in expected} == set(doomed.key_of)
     assert doomed.num_saved == len(own & theirs)
 

@@ -356,6 +356,31 @@ def test_what_was_set_aside_is_forgotten_by_its_name(tmp_path: Path) -> None:
     run_with(tmp_path, after)
 
 
+def test_what_a_turn_computed_that_failed_goes_though_its_beginning_is_shared(
+    tmp_path: Path,
+) -> None:
+    """It is in no log; what others say behind the same windows is in theirs."""
+
+    async def body(rig: Rig) -> None:
+        base = make_chain(2)
+        failed, theirs, running = (make_chain(2, base=base, seed=seed) for seed in (1, 2, 3))
+        await rig.say(base, "story")
+        await rig.say(base, "other")
+        await rig.say(theirs, "longer")
+        for chain in (failed, running):
+            await seal(rig.memory, chain)
+            await rig.memory.flush(chain.window_ids)
+        with rig.conversations.answering("new", Running([*running.tokens, 1], MODEL)):
+            gone = await rig.forgetting.forget("story", silent)
+        assert gone.num_windows == 2
+        assert [rig.stored(chain) for chain in (failed, theirs, running)] == [2, 4, 4]
+        gone = await rig.forgetting.forget("longer", silent)
+        assert gone.num_windows == 2
+        assert rig.stored(running) == 4  # whose end was not longer's
+
+    run_with(tmp_path, body)
+
+
 def damage(path: Path, at: int) -> None:
     data = bytearray(path.read_bytes())
     data[at] ^= 1
