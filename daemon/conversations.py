@@ -209,14 +209,15 @@ class Conversations:
         return expired(anonymous, self.settings, now_s)
 
     @contextmanager
-    def hold(self, name: str) -> Iterator[None]:
+    def hold(self, name: str, why: str = "is being forgotten") -> Iterator[None]:
         """Keep everybody else away from it, or from what was set aside of it.
 
+        Args: why: what others are told.
         Raises: ConversationBusy, UnknownConversation.
         """
         if not self._table.is_aside(name):
             self._kept(name)
-        with self._taken.by(name, "is being forgotten"):
+        with self._taken.by(name, why):
             yield
 
     async def mark(self, name: str) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from glia.errors import IntegrityError, NotFound
 from glia.graph.ids import BlockId, ModelId, PrefixKey, ProfileId, WindowId
 from glia.graph.window import WindowRecord, parse_window
 from glia.store.published import Published
@@ -20,8 +19,10 @@ from p2p.offer import Candidate
 class Particles(Protocol):
     """Bytes by name, as L2 has them."""
 
-    def read_block(self, block_id: BlockId) -> bytes:
-        """Verified. Raises: NotFound, HashMismatch."""
+    def read_blocks(
+        self, block_ids: Sequence[BlockId], into: memoryview
+    ) -> list[memoryview | None]:
+        """As many of the first ones as fit, verified; None where one is not here."""
 
     def has_block(self, block_id: BlockId) -> bool:
         """Whether the index names it."""
@@ -54,14 +55,24 @@ class Egress:
         """See Offer."""
         return self._published.record(window_id)
 
-    def block(self, block_id: BlockId) -> bytes | None:
+    def read_blocks(
+        self, block_ids: Sequence[BlockId], into: memoryview
+    ) -> list[memoryview | None]:
         """See Offer."""
-        if not self._published.has_block(block_id):
-            return None
-        try:
-            return self._particles.read_block(block_id)
-        except (NotFound, IntegrityError):
-            return None
+        may = self._published.have_blocks(block_ids)
+        named = [name for name, is_published in zip(block_ids, may, strict=True) if is_published]
+        read = self._particles.read_blocks(named, into) if named else []
+        found: list[memoryview | None] = []
+        at = 0
+        for is_published in may:
+            if not is_published:
+                found.append(None)
+            elif at < len(read):
+                found.append(read[at])
+                at += 1
+            else:
+                break
+        return found
 
     def has_block(self, block_id: BlockId) -> bool:
         """See Offer."""

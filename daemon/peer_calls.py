@@ -25,12 +25,14 @@ from glia.local.messages import (
     PublishReply,
     Reply,
     Where,
+    Withdraw,
+    WithdrawReply,
 )
 from glia.local.values import NetworkValue, PeerValue
 from p2p.host import Address, Connection, PeerId
 from p2p.ledger import PeerEntry
 
-PeerCall = Identity | Peers | AddPeer | ForgetPeer | BanPeer | Where | Publish
+PeerCall = Identity | Peers | AddPeer | ForgetPeer | BanPeer | Where | Publish | Withdraw
 
 _PART_PEERS = 500
 _SHORTEST = 4  # characters of the end of an id, to name it by
@@ -48,6 +50,9 @@ async def answer(parts: Parts, call: PeerCall) -> Reply:
     match call:
         case Publish():
             return await _publish(shown, call)
+        case Withdraw():
+            gone = await shown.withdraw(call.name)
+            return WithdrawReply(call.id, gone.num_windows, gone.num_continued)
         case Identity():
             host = peering.host
             return IdentityReply(

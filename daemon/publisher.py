@@ -92,6 +92,11 @@ class Publisher:
         """A conversation was made, has grown or is gone."""
         self._wanted.set()
 
+    def look_anew(self) -> None:
+        """Some of what was published may be so no longer."""
+        self._seen.clear()
+        self.wake()
+
     async def publish(self, name: str, num_tokens: int | None, *, dry: bool) -> Visible:
         """Publish the first tokens of a conversation, whatever their labels say; None: all.
 

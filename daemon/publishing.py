@@ -14,6 +14,7 @@ from daemon.hearing import Hearing
 from daemon.memory import Memory
 from daemon.peering import Peering
 from daemon.publisher import Publisher, Visible
+from daemon.withdrawing import Withdrawing, Withdrawn
 
 
 class Publishing:
@@ -54,6 +55,7 @@ class Publishing:
             hold_s,
             peering.counters,
         )
+        self._withdrawing = Withdrawing(conversations, attachments, peering.published, still)
         self.hold_s = hold_s
         self._publisher.on_publish = self._announcer.wake
         peering.on_up += [self._hearing.join_again, self._announcer.wake]
@@ -69,6 +71,13 @@ class Publishing:
     async def publish(self, name: str, num_tokens: int | None, *, dry: bool) -> Visible:
         """As Publisher.publish."""
         return await self._publisher.publish(name, num_tokens, dry=dry)
+
+    async def withdraw(self, name: str) -> Withdrawn:
+        """As Withdrawing.withdraw. What others show of it, too, is published again."""
+        try:
+            return await self._withdrawing.withdraw(name)
+        finally:
+            self._publisher.look_anew()
 
     async def run(self) -> None:
         """For ever."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from glia.graph.ids import WindowId
 from glia.graph.window import parse_window
+from p2p.frames import LENGTH
 from p2p.messages import (
     MAX_CANDIDATES,
     MAX_LINK_BYTES,
@@ -20,6 +21,7 @@ from p2p.offer import Candidate, Offer
 
 _PART_BYTES = 56 * 1024  # of a frame's 64 KiB; the rest is lengths, names and the last record
 _LINKS_BYTES = 56 * 1024
+_BODIES_BYTES = 124 * 1024
 
 
 def best_candidates(found: Sequence[Candidate], classes: Sequence[str]) -> list[Candidate]:
@@ -66,6 +68,21 @@ def bitmap(held: Sequence[bool]) -> Held:
     for index, is_held in enumerate(held):
         bits[index // 8] |= is_held << index % 8
     return Held(bytes(bits))
+
+
+def bodies(found: Sequence[memoryview | None]) -> Iterator[bytes]:
+    """Particles as they travel, several at once; None is one that is absent."""
+    parts: list[bytes | memoryview] = []
+    size = 0
+    for particle in found:
+        length = 0 if particle is None else len(particle)
+        if parts and size + length > _BODIES_BYTES:
+            yield b"".join(parts)
+            parts, size = [], 0
+        parts.append(LENGTH.pack(length))
+        parts.append(particle or b"")
+        size += LENGTH.size + length
+    yield b"".join(parts)
 
 
 class PartReader:

@@ -25,7 +25,8 @@ PROGRESS_BYTES = 80 * 1024
 PROGRESS_S = 10.0
 
 _READ_BYTES = 192 * 1024  # fewer reads, fewer window updates; the C library maps larger ones
-_PIECE_BYTES = 64 * 1024  # sent under one deadline; less than PROGRESS_BYTES
+_PIECE_BYTES = 128 * 1024  # sent under one deadline
+_PIECE_S = PROGRESS_S * _PIECE_BYTES / PROGRESS_BYTES
 
 
 class Reader:
@@ -116,7 +117,7 @@ async def send_body(stream: Stream, data: bytes) -> None:
     """Send, as long as the other side takes at least 8 KiB/s. Raises: PeerLost."""
     view = memoryview(data)
     for at in range(0, len(view), _PIECE_BYTES):
-        with _within(PROGRESS_S, "does not read"):
+        with _within(_PIECE_S, "does not read"):
             await stream.send_all(view[at : at + _PIECE_BYTES])
 
 

@@ -16,6 +16,8 @@ from msgspec import Meta, Struct
 
 from glia.errors import RemoteProtocolError
 from glia.graph.boundaries import MAX_KEYS
+from glia.graph.profile import HEADER_FIXED_BYTES, MAX_BLOCK_SIZE, MAX_PAYLOAD_BYTES
+from glia.graph.tokens import TOKEN_BYTES
 from glia.graph.window import MAX_CLASS_BYTES
 
 FIND = "/glia/find/1"
@@ -30,6 +32,7 @@ MAX_WANTS = 1_024  # block ids of a request, and of a peer at once
 MAX_WINDOWS = 2**18  # of a chain that is asked for: 4 million tokens
 MAX_RECORD_BYTES = 34_168  # glia/spec/4-window.md
 MAX_PART_RECORDS = 256
+MAX_PARTICLE_BYTES = MAX_PAYLOAD_BYTES + HEADER_FIXED_BYTES + TOKEN_BYTES * MAX_BLOCK_SIZE
 
 Name = Annotated[bytes, Meta(min_length=32, max_length=32)]
 NumWindows = Annotated[int, Meta(ge=1, le=MAX_WINDOWS)]

@@ -7,7 +7,7 @@ that nobody ever had.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,6 +29,22 @@ class Candidate:
     tip: WindowId
     numerics_class: str
     links: tuple[bytes, ...] = ()
+
+
+def read_each(
+    block: Callable[[BlockId], bytes | None], block_ids: Sequence[BlockId], into: memoryview
+) -> list[memoryview | None]:
+    """`Offer.read_blocks` of those that have nothing better than one block after the other."""
+    found: list[memoryview | None] = []
+    at = 0
+    for data in map(block, block_ids):
+        end = at + len(data or b"")
+        if end > len(into):
+            break
+        into[at:end] = data or b""
+        found.append(into[at:end] if data is not None else None)
+        at = end
+    return found
 
 
 class Offer(Protocol):
@@ -54,11 +70,16 @@ class Offer(Protocol):
     def record(self, window_id: WindowId) -> bytes | None:
         """The encoding of a window record."""
 
-    def block(self, block_id: BlockId) -> bytes | None:
-        """The particle; its hash was verified as it was read."""
+    def read_blocks(
+        self, block_ids: Sequence[BlockId], into: memoryview
+    ) -> list[memoryview | None]:
+        """As many of the first particles as fit a buffer: views of it; None where one is absent.
+
+        Their hashes were verified as they were read. Nothing, where the first does not fit.
+        """
 
     def has_block(self, block_id: BlockId) -> bool:
-        """Whether `block` would answer, without reading it."""
+        """Whether `read_blocks` would have it, without reading it."""
 
     def next_links(self, window_id: WindowId) -> list[bytes]:
         """Links whose base is this window, as they travel."""

@@ -9,21 +9,38 @@ a peer has one each under way, however many it sends; the rest stays with its tr
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import trio
 
-from glia.errors import BadRequest, QuotaExceeded, RemoteProtocolError
+from glia.errors import (
+    BadRequest,
+    CapacityError,
+    GliaError,
+    PeerRefused,
+    RemoteProtocolError,
+    StoreError,
+)
 from glia.graph.cid import CID_BYTES, name_of_cid
 from glia.graph.ids import BlockId, ModelId, PrefixKey, ProfileId, WindowId
-from p2p.answers import PartReader, best_candidates, bitmap, found_chains, links_that_fit
-from p2p.frames import LENGTH, Reader, encode_frame, send_body
+from p2p.answers import (
+    PartReader,
+    best_candidates,
+    bitmap,
+    bodies,
+    found_chains,
+    links_that_fit,
+)
+from p2p.frames import LENGTH, MAX_FRAME_BYTES, Reader, encode_frame, send_body
 from p2p.host import Host, PeerId, Stream
 from p2p.messages import (
     BLOCKS,
     FIND,
+    MAX_PARTICLE_BYTES,
     PARTICLE,
     Find,
     GetBlocks,
@@ -39,6 +56,9 @@ from p2p.turns import Turns
 from p2p.upload import SendingBudget, UploadLimit
 
 T = TypeVar("T")
+_LOOKED_UP = 256  # names of blocks, at once; a batch of small ones
+_ANSWER_BYTES = 2 * MAX_FRAME_BYTES  # what one frame's worth of records takes
+_log = logging.getLogger("gliad.p2p.provider")
 _Answer = Callable[[Stream, bytes], Awaitable[None]]
 
 
@@ -46,7 +66,7 @@ _Answer = Callable[[Stream, bytes], Awaitable[None]]
 class ServingLimits:
     """What all peers together, and each, may have of this node."""
 
-    peer_bytes: int = 1024 * 1024  # read for a peer and not yet taken by it
+    peer_bytes: int = 1024 * 1024  # room for what is read for a peer
     total_bytes: int = 64 * 1024 * 1024
     idle_s: float = 60.0  # a stream on which nothing is asked
     stream_s: float = 3600.0
@@ -83,6 +103,9 @@ class Provider:
     Args:
         tell: hears what each peer was given. Returns at once, never raises.
         read: how the offer is called.
+
+    Attributes:
+        counters: requests that were refused as something here is amiss, or full.
     """
 
     def __init__(
@@ -93,6 +116,7 @@ class Provider:
         read: RunBlocking,
         limits: ServingLimits | None = None,
     ) -> None:
+        self.counters = Counter[str]()
         self._offer = offer
         self._tell = tell
         self._upload = upload
@@ -131,19 +155,30 @@ class Provider:
         except RemoteProtocolError:
             self._tell(stream.peer, Served(is_bad=True))
             raise
+        except (CapacityError, StoreError) as error:
+            raise self._refused(error) from error
         await stream.finish()
+
+    def _refused(self, error: GliaError) -> PeerRefused:
+        """What is amiss here is told in a line, not in one for each request."""
+        self.counters["requests_refused"] += 1
+        num = self.counters["requests_refused"]
+        if num == 10 ** (len(str(num)) - 1):
+            _log.warning("%d requests of peers were refused; the last one: %s", num, error)
+        return PeerRefused(f"a request cannot be answered: {error}")
 
     # -- /glia/find/1 ---------------------------------------------------------------------
 
     async def _answer_find(self, stream: Stream, content: bytes) -> None:
         request = decode_find_request(content)
-        if isinstance(request, Find):
-            await self._answer_question(stream, request)
-        elif isinstance(request, GetRecords):
-            tip = WindowId(request.tip)
-            await self._send_records(stream, tip, request.num_windows, request.start)
-        else:
-            await self._answer_next(stream, request)
+        with self._budget.hold(_ANSWER_BYTES):
+            if isinstance(request, Find):
+                await self._answer_question(stream, request)
+            elif isinstance(request, GetRecords):
+                tip = WindowId(request.tip)
+                await self._send_records(stream, tip, request.num_windows, request.start)
+            else:
+                await self._answer_next(stream, request)
 
     async def _answer_question(self, stream: Stream, question: Find) -> None:
         keys = [(num_windows, PrefixKey(key)) for num_windows, key in question.keys]
@@ -177,47 +212,69 @@ class Provider:
             await self._send(stream, encode_frame(encode(bitmap(held))))
 
     async def _send_blocks(self, stream: Stream, ids: Sequence[bytes]) -> None:
+        names = [BlockId(each) for each in ids]
+        while names:
+            num = await self._send_fitting(stream, names)
+            if not num:
+                await self._send_large(stream, names[0])
+            names = names[max(1, num) :]
+
+    async def _send_fitting(self, stream: Stream, names: Sequence[BlockId]) -> int:
+        """The first ones, until one does not fit what is read at once. Returns: how many.
+
+        Through one buffer, again and again: the kernel takes long to find new ones.
+        """
         at = 0
-        while at < len(ids):
-            rest, most = ids[at:], self._batch_bytes()
-            batch = await self._read(lambda: list(self._read_blocks(rest, most)))  # noqa: B023
-            at += len(batch)
-            await self._send(stream, b"".join(LENGTH.pack(len(each)) + each for each in batch))
-            sizes = [len(each) for each in batch if each]
-            self._tell(stream.peer, Served(len(sizes), sum(sizes)))
+        with self._budget.hold(self._room_bytes()) as held:
+            into = memoryview(bytearray(held.num_bytes))
+            while at < len(names):
+                some = names[at : at + _LOOKED_UP]
+                found = await self._read(lambda: self._offer.read_blocks(some, into))  # noqa: B023
+                if not found:
+                    break
+                await self._send_bodies(stream, found)
+                at += len(found)
+        return at
 
-    def _batch_bytes(self) -> int:
+    async def _send_large(self, stream: Stream, name: BlockId) -> None:
+        with self._budget.hold(MAX_PARTICLE_BYTES) as held:
+            into = memoryview(bytearray(held.num_bytes))
+            found = await self._read(lambda: self._offer.read_blocks([name], into))
+            held.shrink(sum(map(_size, found)))  # the rest of the buffer was never touched
+            await self._send_bodies(stream, found or [None])
+
+    async def _send_bodies(self, stream: Stream, found: Sequence[memoryview | None]) -> None:
+        num_blocks, num_bytes = sum(map(bool, found)), sum(map(_size, found))
+        await self._wait_for_turn(num_bytes + LENGTH.size * len(found))
+        for piece in bodies(found):
+            await send_body(stream, piece)
+        self._tell(stream.peer, Served(num_blocks, num_bytes))
+
+    def _room_bytes(self) -> int:
         share, slow = self._budget.share_bytes, self._upload.batch_bytes
-        if not share:
-            raise QuotaExceeded("too much is on its way to peers that read slowly")
         return share if slow is None else min(share, slow)
-
-    def _read_blocks(self, ids: Sequence[bytes], most_bytes: int) -> Iterator[bytes]:
-        """One block, and as many more as should fit, if they are as large as the largest yet."""
-        total = largest = 0
-        for each in ids:
-            if total and total + largest > most_bytes:
-                return
-            block = self._offer.block(BlockId(each)) or b""
-            total, largest = total + len(block), max(largest, len(block))
-            yield block
 
     async def _answer_particle(self, stream: Stream, content: bytes) -> None:
         if len(content) != CID_BYTES:
             raise RemoteProtocolError(f"a CID here has {CID_BYTES} bytes, not {len(content)}")
-        self._batch_bytes()
-        particle = await self._read(lambda: self._read_particle(content))
-        await self._send(stream, LENGTH.pack(len(particle)) + particle)
-        self._tell(stream.peer, Served(1 if particle else 0, len(particle)))
-
-    def _read_particle(self, cid: bytes) -> bytes:
         try:
-            name = name_of_cid(cid)
-        except BadRequest:
-            return b""
-        return self._offer.block(BlockId(name)) or self._offer.record(WindowId(name)) or b""
+            name = name_of_cid(content)
+        except BadRequest:  # of another codec, or hash: nothing here has such a name
+            await self._send_bodies(stream, [None])
+            return
+        record = await self._read(lambda: self._offer.record(WindowId(name)))
+        if record is None:
+            await self._send_blocks(stream, [name])
+        else:
+            await self._send_bodies(stream, [memoryview(record)])
 
     async def _send(self, stream: Stream, data: bytes) -> None:
-        with self._budget.hold(len(data)):
-            await trio.sleep(self._upload.take(len(data), trio.current_time()))
-            await send_body(stream, data)
+        await self._wait_for_turn(len(data))
+        await send_body(stream, data)
+
+    async def _wait_for_turn(self, num_bytes: int) -> None:
+        await trio.sleep(self._upload.take(num_bytes, trio.current_time()))
+
+
+def _size(particle: memoryview | None) -> int:
+    return 0 if particle is None else len(particle)

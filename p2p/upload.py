@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from glia.errors import QuotaExceeded
+
 _BURST_S = 0.25
 
 
@@ -36,8 +38,21 @@ class UploadLimit:
         return max(0.0, -self._level / self._rate)
 
 
+class Held:
+    """A part of a budget."""
+
+    def __init__(self, budget: SendingBudget, num_bytes: int) -> None:
+        self._budget = budget
+        self.num_bytes = num_bytes
+
+    def shrink(self, num_bytes: int) -> None:
+        """Less is needed."""
+        self._budget.held_bytes -= self.num_bytes - num_bytes
+        self.num_bytes = num_bytes
+
+
 class SendingBudget:
-    """Bytes that were read for peers and that these have not taken yet.
+    """Memory for what is read for peers, until these have taken it. It is held before it is used.
 
     Nobody waits for it: a peer that reads slowly would make all others wait. The less is
     left, the less is read at once for each; with none left a request is refused.
@@ -53,10 +68,13 @@ class SendingBudget:
         return max(0, min(self._peer, (self._total - self.held_bytes) // 4))
 
     @contextmanager
-    def hold(self, num_bytes: int) -> Iterator[None]:
-        """Count these as held."""
+    def hold(self, num_bytes: int) -> Iterator[Held]:
+        """Have so many. Raises: QuotaExceeded where they are not left."""
+        if num_bytes > self._total - self.held_bytes:
+            raise QuotaExceeded("too much is on its way to peers that read slowly")
         self.held_bytes += num_bytes
+        held = Held(self, num_bytes)
         try:
-            yield
+            yield held
         finally:
-            self.held_bytes -= num_bytes
+            held.shrink(0)

@@ -113,6 +113,8 @@ class World:
                 yield m.LinksReply(call.id, part, len(self.links))
             case m.Publish():
                 yield structs.replace(self.publish, id=call.id)
+            case m.Withdraw():
+                yield m.WithdrawReply(call.id, 4, 2)
 
     def generated(self, call: m.Generate) -> m.Generated:
         cached = sum((self.cached.l0, self.cached.l1, self.cached.l2, self.cached.peers))

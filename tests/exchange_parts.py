@@ -15,7 +15,7 @@ from p2p.getter import Close, Counts, Session
 from p2p.host import Host, PeerId
 from p2p.ledger import Ledger
 from p2p.messages import BLOCKS
-from p2p.offer import Candidate, Offer
+from p2p.offer import Candidate, Offer, read_each
 from p2p.provider import Provider, Served
 from p2p.source import Provides, Verdict
 from p2p.testing.internet import Internet
@@ -68,10 +68,16 @@ class ChainOffer:
     def record(self, window_id: WindowId) -> bytes | None:
         return self._records.get(window_id)
 
-    def block(self, block_id: BlockId) -> bytes | None:
-        self.num_reads += 1
+    def _block(self, block_id: BlockId) -> bytes | None:
         data = None if block_id in self.gone else self._blocks.get(block_id)
         return None if data is None else self.spoil(block_id, data)
+
+    def read_blocks(
+        self, block_ids: Sequence[BlockId], into: memoryview
+    ) -> list[memoryview | None]:
+        found = read_each(self._block, block_ids, into)
+        self.num_reads += len(found)
+        return found
 
     def has_block(self, block_id: BlockId) -> bool:
         return block_id in self._blocks and block_id not in self.gone

@@ -83,10 +83,15 @@ class Shop(Egress):
             return found
         return [replace(each, links=self.links) for each in found]
 
-    def block(self, block_id: BlockId) -> bytes | None:
-        self.num_reads += 1
-        data = super().block(block_id)
-        return None if data is None else self.spoil(block_id, data)
+    def read_blocks(
+        self, block_ids: Sequence[BlockId], into: memoryview
+    ) -> list[memoryview | None]:
+        found = super().read_blocks(block_ids, into)
+        self.num_reads += len(found)
+        return [
+            None if data is None else memoryview(self.spoil(name, bytes(data)))
+            for name, data in zip(block_ids, found, strict=False)
+        ]
 
 
 class Node:

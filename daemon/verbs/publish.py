@@ -1,4 +1,5 @@
-"""publish: a conversation, or its beginning, is shown to peers, whatever its labels say."""
+"""publish: a conversation, or its beginning, is shown to peers, whatever its labels say; or is
+shown no longer."""
 
 from __future__ import annotations
 
@@ -26,18 +27,23 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         help="show peers what a conversation said so far",
         description="Show peers a conversation as it is now, or its beginning: full windows only. "
         "Its labels stay, so nothing of what follows is shown. Who asks is answered at once; "
-        "others are told of it after network.announce_hold_s, and until then gliad forget takes "
-        "it back. Then it is for good.",
+        "others are told of it after network.announce_hold_s. --withdraw ends it all: it is "
+        "shown no longer, and private from then on. What peers took by then stays with them.",
     )
     publish.add_argument("conversation", metavar="CONVERSATION")
     publish.add_argument("--up-to", type=int, metavar="TOKEN", help="so many tokens; default: all")
     publish.add_argument("--dry-run", action="store_true", help="only list what would be shown")
+    publish.add_argument(
+        "--withdraw", action="store_true", help="show it no longer, and label all of it private"
+    )
     publish.add_argument("--json", action="store_true")
     publish.set_defaults(verb=_publish)
 
 
 def _publish(args: argparse.Namespace) -> int:
     name, up_to = args.conversation, args.up_to
+    if args.withdraw:
+        return _withdraw(args)
     if up_to is not None and up_to < 0:
         raise BadRequest("--up-to is out of range", hint=f"{args.prog} --help")
     with Client.connect(args.data_dir) as client:
@@ -53,6 +59,28 @@ def _publish(args: argparse.Namespace) -> int:
     return 0
 
 
+def _withdraw(args: argparse.Namespace) -> int:
+    name = args.conversation
+    if args.up_to is not None or args.dry_run:
+        raise BadRequest("--withdraw is of all of it, and at once", hint=f"{args.prog} --help")
+    with Client.connect(args.data_dir) as client:
+        gone = client.withdraw(name)
+    if args.json:
+        show.as_json(
+            {
+                "conversation": name,
+                "num_windows": gone.num_windows,
+                "num_continued": gone.num_continued,
+            }
+        )
+        return 0
+    said = f"{name} is private: {gone.num_windows:,} windows are shown no longer"
+    if gone.num_continued:
+        said += f"; {gone.num_continued:,} stay, others that are shown continue them"
+    show.note(f"{said}. What peers took by now stays with them")
+    return 0
+
+
 def _summary(name: str, now: PublishReply, *, dry: bool) -> str:
     num_whole = now.num_tokens // now.block_size if now.block_size else 0
     said = f"{now.num_windows:,} full windows, {now.num_new:,} of them not shown before"
@@ -62,7 +90,8 @@ def _summary(name: str, now: PublishReply, *, dry: bool) -> str:
         return f"{said}. Nothing was published: this is a dry run"
     if not now.num_new:
         return said
-    return f"{said}. Others are told in {now.hold_s:.0f} s: gliad forget {name} takes it back"
+    take_back = f"gliad publish {name} --withdraw"
+    return f"{said}. Others are told in {now.hold_s:.0f} s: {take_back} takes it back"
 
 
 def _num_shown(now: PublishReply) -> int:

@@ -84,6 +84,18 @@ class ConversationCalls(Caller):
         _check_names(name)
         return self._call(m.Publish(self._id(), name, num_tokens, dry), m.PublishReply)
 
+    def withdraw(self, name: str) -> m.WithdrawReply:
+        """Show peers a conversation no longer, and label all of it private.
+
+        What peers took of it stays with them. Windows that other conversations show, too, are
+        shown again at once.
+
+        Raises: UnknownConversation, ConversationBusy, NetworkError (the node is offline),
+            StoreFull, StoreBroken, QuotaExceeded.
+        """
+        _check_names(name)
+        return self._call(m.Withdraw(self._id(), name), m.WithdrawReply)
+
     def gc(self, *, unreferenced: bool = False, on_progress: OnProgress | None = None) -> m.GcReply:
         """Forget what has expired, drop what cannot be used, compact."""
         return self._call(m.Gc(self._id(), unreferenced), m.GcReply, on_progress)

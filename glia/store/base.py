@@ -110,6 +110,15 @@ class BlockStore(Protocol):
     def read_block(self, block_id: BlockId) -> bytes:
         """One particle, verified. Raises: NotFound, HashMismatch (quarantined from now on)."""
 
+    def read_blocks(
+        self, block_ids: Sequence[BlockId], into: memoryview
+    ) -> list[memoryview | None]:
+        """As many of the first particles as fit a buffer, verified: views of it.
+
+        None for one that is not there, or not as named (quarantined from now on). Nothing, where
+        the first does not fit. Does not count as use.
+        """
+
     def has_block(self, block_id: BlockId) -> bool:
         """Whether the index names the block; does not count as use."""
 

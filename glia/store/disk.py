@@ -179,6 +179,16 @@ class DiskStore:
             raise NotFound(f"block {short(block_id)} is not stored")
         raise HashMismatch(f"block {short(block_id)}: its bytes on disk are not the named ones")
 
+    def read_blocks(
+        self, block_ids: Sequence[BlockId], into: memoryview
+    ) -> list[memoryview | None]:
+        """See BlockStore."""
+        self._open()
+        found = self._reader.read_blocks(block_ids, into)
+        num_here = sum(particle is not None for particle in found)
+        self._count(num_here, len(found) - num_here)
+        return found
+
     def has_block(self, block_id: BlockId) -> bool:
         """See BlockStore."""
         self._open()
@@ -195,7 +205,7 @@ class DiskStore:
         return check_store(self._reader, progress or _nobody)
 
     def stats(self) -> StoreStats:
-        """See BlockStore. Hits and misses count windows of load and blocks of read_block."""
+        """See BlockStore. Hits and misses count windows of load and blocks that were read alone."""
         state = self._catalog.state
         return StoreStats(
             used_bytes=self._catalog.num_bytes + self._reserve.size_bytes,

@@ -84,6 +84,18 @@ class Index:
         ):
             return list(keys)
 
+    def have_prefixes(self, prefixes: Iterable[bytes]) -> list[bool]:
+        """For each of them whether a key begins with it. Raises: IndexDamaged."""
+        with (
+            self._reading() as db,
+            db.iterator(include_value=False, verify_checksums=True) as keys,
+        ):
+            found = []
+            for prefix in prefixes:
+                keys.seek(prefix)
+                found.append(next(keys, b"").startswith(prefix))
+            return found
+
     def each(self, kind: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Rows of a kind (b"": all), in key order, without holding them all in memory.
 

@@ -65,6 +65,10 @@ class LooseIndex:
         """At most so many keys of a kind, from `start` on. Raises: StoreBroken."""
         return self._guarded(lambda index: index.keys_from(kind, start, num))
 
+    def have_prefixes(self, prefixes: Sequence[bytes]) -> list[bool]:
+        """For each of them whether a key begins with it. Raises: StoreBroken."""
+        return self._guarded(lambda index: index.have_prefixes(prefixes))
+
     def write(self, changes: Sequence[Change], *, sync: bool) -> None:
         """All changes or none. Raises: StoreFull, StoreBroken: nothing has changed, then."""
         if self._refused:

@@ -115,6 +115,26 @@ class MemoryStore:
             self._num_hits += 1
             return data
 
+    def read_blocks(
+        self, block_ids: Sequence[BlockId], into: memoryview
+    ) -> list[memoryview | None]:
+        """See BlockStore."""
+        found: list[memoryview | None] = []
+        at = 0
+        for block_id in block_ids:
+            try:
+                data = self.read_block(block_id)
+            except (NotFound, HashMismatch):
+                found.append(None)
+                continue
+            end = at + len(data)
+            if end > len(into):
+                break
+            into[at:end] = data
+            found.append(into[at:end])
+            at = end
+        return found
+
     def has_block(self, block_id: BlockId) -> bool:
         """See BlockStore."""
         with self._opened():

@@ -13,7 +13,7 @@ from glia.store.index import IndexDamaged
 from glia.store.reading import Wanted, read_and_verify, read_one
 from glia.store.remover import Remover
 from glia.store.repair import Mender
-from glia.store.schema import Location
+from glia.store.schema import Location, runs_of, spans_of
 
 _T = TypeVar("_T")
 _NAMES_AT_ONCE = 1024
@@ -77,6 +77,35 @@ class Reader:
         followed = set(before.values())
         self.note([name for name in before if name not in followed])
         return answers
+
+    def read_blocks(
+        self, block_ids: Sequence[BlockId], into: memoryview
+    ) -> list[memoryview | None]:
+        """See BlockStore. What lies together on disk is read at once."""
+        nothing: list[Location | None] = [None] * len(block_ids)
+        found: list[memoryview | None] = []
+        known: list[tuple[BlockId, Location]] = []
+        at = 0
+        for block_id, where in zip(
+            block_ids, self.ask(lambda: self.catalog.blocks(block_ids), nothing), strict=True
+        ):
+            end = at + (where.length if where is not None else 0)
+            if end > into.nbytes:
+                break
+            found.append(into[at:end] if where is not None else None)
+            if where is not None:
+                known.append((block_id, where))
+            at = end
+        names = [block_id for block_id, _ in known]
+        places = [where for _, where in known]
+        lengths = [where.length for where in places]
+        wanted = Wanted(names, lengths, spans_of(runs_of(places), lengths), into[:at])
+        (bad,) = read_and_verify(self.catalog.segments, [wanted])
+        ordinals = [index for index, particle in enumerate(found) if particle is not None]
+        for ordinal in bad:
+            if not self.read_again(wanted, ordinal):
+                found[ordinals[ordinal]] = None
+        return found
 
     def read_again(self, window: Wanted, ordinal: int) -> bool:
         """Once more, from where the block's own row says; quarantine what is bad there too."""

@@ -18,7 +18,7 @@ from glia.graph.ids import (
     genesis_window,
 )
 from glia.graph.window import WindowRecord
-from p2p.offer import Candidate
+from p2p.offer import Candidate, read_each
 from simulations.bench.store import PROFILE
 
 NUM_WINDOWS = 64  # of 2 MiB
@@ -62,8 +62,10 @@ class Chain:
             )
         )
 
-    def block(self, block_id: BlockId) -> bytes | None:
-        return self._blocks.get(block_id)
+    def read_blocks(
+        self, block_ids: Sequence[BlockId], into: memoryview
+    ) -> list[memoryview | None]:
+        return read_each(self._blocks.get, block_ids, into)
 
     def has_block(self, block_id: BlockId) -> bool:
         return block_id in self._blocks

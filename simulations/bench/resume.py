@@ -159,9 +159,11 @@ class _Bad(Egress):
         super().__init__(Published(data_dir / "published"), store)
         self._spoil = spoil
 
-    def block(self, block_id: BlockId) -> bytes | None:
-        data = super().block(block_id)
-        return None if data is None else self._spoil(data)
+    def read_blocks(
+        self, block_ids: Sequence[BlockId], into: memoryview
+    ) -> list[memoryview | None]:
+        found = super().read_blocks(block_ids, into)
+        return [None if data is None else memoryview(self._spoil(bytes(data))) for data in found]
 
 
 def _stall(data: bytes) -> bytes:

@@ -264,6 +264,24 @@ def test_read_block_names_the_damage_once(made: Made) -> None:
 
 
 @pytest.mark.spec(61)
+def test_blocks_are_read_as_far_as_they_fit_and_verified(made: Made) -> None:
+    windows = sealed(make_chain(3))
+    made.store.put(windows)
+    names = [name for window in windows for name in window.record.blocks]
+    data = [bytes(particle) for window in windows for particle in window.particles]
+    names.insert(2, BlockId(b"b" * 32))
+    made.damage(data[3], 99)
+    size = len(data[0])
+    want = [data[0], data[1], None, data[2], None, data[4], data[5]]
+    for room, num in ((6 * size, 7), (5 * size - 1, 6), (2 * size, 3), (size - 1, 0)):
+        found = made.store.read_blocks(names, memoryview(bytearray(room)))
+        assert [each and bytes(each) for each in found] == want[:num]
+    assert made.store.read_blocks([], memoryview(bytearray(size))) == []
+    assert made.store.stats().num_quarantined == 1
+    assert made.store.stats().num_hits >= 9
+
+
+@pytest.mark.spec(61)
 def test_putting_again_heals_every_window_that_shares_the_block(made: Made) -> None:
     window = sealed(make_chain(1))[0]
     twin = _in_class(window, "native:twin")

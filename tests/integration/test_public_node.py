@@ -178,9 +178,19 @@ def test_what_was_said_in_public_is_served_to_anyone(node: Gliad) -> None:
     as_peer(node, body)
     node("stop")
     node("start", "--listen", LOOPBACK)  # what is published stays so, and is signed no more
-    said(node, PROMPT, "--raw", "--public")
+    again = said(node, PROMPT, "--raw", "--public")
     assert counted(node, "links_signed") == 0
     as_peer(node, body)
+    assert counted(node, "announced") == 0  # it is held yet
+    for name in (found["conversation"], again["conversation"]):
+        node("publish", name, "--withdraw")
+    node("stop")
+    node("start", "--listen", LOOPBACK)
+
+    async def nothing(peer: Peer) -> None:
+        assert await peer.find(log) == ()
+
+    as_peer(node, nothing)
 
 
 @pytest.mark.spec(47)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -165,10 +165,17 @@ class _Bad(Egress):
         super().__init__(self.published, self.store)
         self._spoil, self._num = spoil, 0
 
-    def block(self, block_id: BlockId) -> bytes | None:
-        data = super().block(block_id)
+    def read_blocks(
+        self, block_ids: Sequence[BlockId], into: memoryview
+    ) -> list[memoryview | None]:
+        return list(map(self._spoilt, super().read_blocks(block_ids, into)))
+
+    def _spoilt(self, data: memoryview | None) -> memoryview | None:
         self._num += 1
-        return self._spoil(data) if data and self._num > 20 else data
+        if data is None or self._num <= 20:
+            return data
+        spoilt = self._spoil(bytes(data))
+        return None if spoilt is None else memoryview(spoilt)
 
     def close(self) -> None:
         self.published.close()

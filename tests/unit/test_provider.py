@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 import trio
 
-from glia.errors import PeerLost
+from glia.errors import PeerLost, QuotaExceeded, StoreBroken
 from glia.graph.cid import cid_bytes
-from glia.graph.ids import WindowId
+from glia.graph.ids import BlockId, WindowId
 from p2p.answers import PartReader, best_candidates, found_chains, links_that_fit
 from p2p.asking import Asking
 from p2p.frames import LENGTH, MAX_FRAME_BYTES, Reader, encode_frame
@@ -32,6 +33,7 @@ from tests.builders import make_chain, make_profile
 from tests.exchange_parts import ChainOffer, at_once, fetch, in_world, meet, question_of, serve
 
 CHAIN = make_chain(20)
+LARGE = make_chain(2, profile=make_profile(kv_heads=8, head_dim=128))
 DEEP = make_chain(120, profile=make_profile(num_layers=64))
 BLOCKS_OF = dict(CHAIN.blocks())
 
@@ -204,11 +206,15 @@ def test_a_token_bucket_by_seed() -> None:
 def test_a_budget_is_shared_and_never_waited_for() -> None:
     budget = SendingBudget(8_000, 1_000)
     assert budget.share_bytes == 1_000
-    with budget.hold(6_000):
+    with budget.hold(6_000) as held:
         assert budget.share_bytes == 500
         with budget.hold(2_000):
             assert budget.share_bytes == 0
-    assert budget.share_bytes == 1_000
+        with pytest.raises(QuotaExceeded), budget.hold(2_001):
+            pass
+        held.shrink(1_000)
+        assert budget.held_bytes == 1_000
+    assert budget.held_bytes == 0
 
 
 def test_with_no_budget_left_a_request_is_refused() -> None:
@@ -232,6 +238,83 @@ def test_with_no_budget_left_a_request_is_refused() -> None:
         assert (await fetch(other, chain, [host])).is_whole
 
     in_world(main)
+
+
+def test_memory_is_counted_before_it_is_read_into() -> None:
+    """Whatever is asked for, and by how many: buffers are never more than the budget."""
+    rooms: list[int] = []
+    are_counted: list[bool] = []
+    chain = make_chain(8, profile=make_profile(kv_heads=8, head_dim=128))
+    limits = ServingLimits(peer_bytes=200_000, total_bytes=40_000_000)
+
+    class Watched(ChainOffer):
+        def read_blocks(
+            self, block_ids: Sequence[BlockId], into: memoryview
+        ) -> list[memoryview | None]:
+            rooms.append(len(into))
+            are_counted.append(sum(rooms) <= provider._budget.held_bytes <= limits.total_bytes)
+            return super().read_blocks(block_ids, into)
+
+    provider = Provider(Watched(chain), lambda *_: None, UploadLimit(), at_once, limits)
+
+    async def main(net: Internet) -> None:
+        host = net.host("host")
+        provider.serve_on(host)
+        frame = encode_frame(encode(GetBlocks(tuple(i for i, _ in chain.blocks()))))
+        for number in range(8):
+            peer = net.host(f"stalled {number}")
+            await meet(peer, host)
+            stream = await peer.open(host.peer_id, BLOCKS)
+            await stream.send_all(frame)
+        await trio.sleep(1.0)
+        assert len(rooms) == 8
+        assert set(rooms) == {200_000}
+        assert all(are_counted)
+        await trio.sleep(45.0)
+        assert not provider._budget.held_bytes
+
+    in_world(main)
+
+
+def test_a_block_larger_than_what_is_read_at_once_has_room_of_its_own() -> None:
+    async def main(net: Internet) -> None:
+        getter, host = net.host("getter"), net.host("host")
+        limits = ServingLimits(peer_bytes=60_000)
+        provider = Provider(ChainOffer(LARGE), lambda *_: None, UploadLimit(), at_once, limits)
+        provider.serve_on(host)
+        await meet(getter, host)
+        assert (await fetch(getter, LARGE, [host])).is_whole
+        block_id, data = next(LARGE.blocks())
+        assert await particle(getter, host, cid_bytes(block_id)) == [data]
+        assert not provider._budget.held_bytes
+        small = ServingLimits(peer_bytes=60_000, total_bytes=16 * 1024 * 1024)
+        Provider(ChainOffer(LARGE), lambda *_: None, UploadLimit(), at_once, small).serve_on(host)
+        assert not (await fetch(getter, LARGE, [host])).is_whole
+
+    in_world(main)
+
+
+def test_what_is_amiss_here_is_a_line_and_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(ChainOffer):
+        def read_blocks(
+            self, block_ids: Sequence[BlockId], into: memoryview
+        ) -> list[memoryview | None]:
+            raise StoreBroken("no file descriptor is left")
+
+    provider = Provider(Broken(CHAIN), lambda *_: None, UploadLimit(), at_once)
+
+    async def main(net: Internet) -> None:
+        getter, host = net.host("getter"), net.host("host")
+        provider.serve_on(host)
+        await meet(getter, host)
+        for _ in range(12):
+            assert not (await fetch(getter, CHAIN, [host])).is_whole
+
+    in_world(main)
+    said = [each for each in caplog.records if each.name == "gliad.p2p.provider"]
+    assert [each.getMessage().split()[0] for each in said] == ["1", "10"]
+    assert not any(each.exc_info for each in said)
+    assert provider.counters == {"requests_refused": 12}
 
 
 def test_a_peer_that_does_not_read_is_let_go() -> None:

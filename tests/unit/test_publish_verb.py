@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from glia.errors import NetworkError, UnknownConversation
+from glia.errors import BadRequest, NetworkError, UnknownConversation
 from glia.local import messages as m
 from glia.local.values import MessageValue
 from glia.model.tokenizer import Tokenizer
@@ -49,7 +49,7 @@ def test_it_lists_what_is_shown_of_each_message(gliad: FakeGliad, story: Kept, c
     assert answer.endswith("…")
     assert said.err == (
         "4 full windows, 3 of them not shown before; 1 more are not stored here any more. "
-        "Others are told in 60 s: gliad forget story takes it back\n"
+        "Others are told in 60 s: gliad publish story --withdraw takes it back\n"
     )
 
 
@@ -66,6 +66,25 @@ def test_a_dry_run_publishes_nothing_and_says_so(
     world.publish = m.PublishReply(0, 80, 0, 0, 0, 60.0)
     said = say(capfd, "publish", "story")
     assert said.err == "0 full windows, 0 of them not shown before\n"
+
+
+def test_it_is_shown_no_longer(gliad: FakeGliad, world: World, story: Kept, capfd: Any) -> None:
+    said = say(capfd, "publish", "story", "--withdraw")
+    assert (said.code, said.out) == (0, "")
+    assert sent(gliad, m.Withdraw).name == "story"
+    assert said.err == (
+        "story is private: 4 windows are shown no longer; 2 stay, others that are shown continue "
+        "them. What peers took by now stays with them\n"
+    )
+    assert say(capfd, "publish", "story", "--withdraw", "--json").json == {
+        "conversation": "story",
+        "num_windows": 4,
+        "num_continued": 2,
+    }
+    for flag in (("--dry-run",), ("--up-to", "3")):
+        refused = say(capfd, "publish", "story", "--withdraw", *flag)
+        assert refused.code == BadRequest.exit_code
+        assert refused.out == ""
 
 
 def test_what_cannot_be_is_refused(gliad: FakeGliad, world: World, story: Kept, capfd: Any) -> None:

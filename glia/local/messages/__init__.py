@@ -29,6 +29,8 @@ from glia.local.messages.conversations import (
     Publish,
     PublishReply,
     ReadConversation,
+    Withdraw,
+    WithdrawReply,
 )
 from glia.local.messages.engine import CancelRun, EngineStats, EvictL0, ForgetL0, Meet, Ready, Run
 from glia.local.messages.generation import (
@@ -102,6 +104,7 @@ ClientMessage = (
     | Fork
     | Forget
     | Publish
+    | Withdraw
     | Gc
     | Runs
     | Explain
@@ -149,6 +152,7 @@ DaemonMessage = (
     | ConversationReply
     | ForgetReply
     | PublishReply
+    | WithdrawReply
     | GcReply
     | RunsReply
     | ExplainReply
@@ -182,5 +186,5 @@ __all__ = [
     "NextBlock", "NextBlockReply", "Peers", "PeersReply", "Progress", "Publish", "PublishReply",
     "ReadConversation", "Ready", "Release", "Reply", "Run", "Runs", "RunsReply", "Seal",
     "Sealed", "Shutdown", "Staging", "Status", "StatusReply", "Welcome", "Where", "WhereReply",
-    "client_decoder", "daemon_decoder", "encoder",
+    "Withdraw", "WithdrawReply", "client_decoder", "daemon_decoder", "encoder",
 ]  # fmt: skip

@@ -95,6 +95,22 @@ class PublishReply(Reply, frozen=True):
     hold_s: float
 
 
+class Withdraw(Call, frozen=True):
+    """Show peers a conversation no longer; from now on all it says is private.
+
+    Failed `network` where the node is offline. What peers took stays with them.
+    """
+
+    name: Label
+
+
+class WithdrawReply(Reply, frozen=True):
+    """Windows that are shown no longer; those that stay, as others that are shown continue them."""
+
+    num_windows: int
+    num_continued: int
+
+
 class Gc(Call, frozen=True):
     """Forget what has expired, drop windows whose chain has a hole, compact. Events: Progress.
 
