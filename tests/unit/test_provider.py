@@ -242,7 +242,7 @@ def test_with_no_budget_left_a_request_is_refused() -> None:
 
 def test_memory_is_counted_before_it_is_read_into() -> None:
     """Whatever is asked for, and by how many: buffers are never more than the budget."""
-    rooms: list[int] = []
+    rooms: dict[int, int] = {}
     are_counted: list[bool] = []
     chain = make_chain(8, profile=make_profile(kv_heads=8, head_dim=128))
     limits = ServingLimits(peer_bytes=200_000, total_bytes=40_000_000)
@@ -251,8 +251,9 @@ def test_memory_is_counted_before_it_is_read_into() -> None:
         def read_blocks(
             self, block_ids: Sequence[BlockId], into: memoryview
         ) -> list[memoryview | None]:
-            rooms.append(len(into))
-            are_counted.append(sum(rooms) <= provider._budget.held_bytes <= limits.total_bytes)
+            rooms[id(into.obj)] = len(into)
+            held = provider._budget.held_bytes
+            are_counted.append(sum(rooms.values()) <= held <= limits.total_bytes)
             return super().read_blocks(block_ids, into)
 
     provider = Provider(Watched(chain), lambda *_: None, UploadLimit(), at_once, limits)
@@ -268,7 +269,7 @@ def test_memory_is_counted_before_it_is_read_into() -> None:
             await stream.send_all(frame)
         await trio.sleep(1.0)
         assert len(rooms) == 8
-        assert set(rooms) == {200_000}
+        assert set(rooms.values()) == {200_000}
         assert all(are_counted)
         await trio.sleep(45.0)
         assert not provider._budget.held_bytes
