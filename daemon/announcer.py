@@ -66,6 +66,7 @@ class Announcer:
     Args:
         is_here: whether the blocks of a published window are (Egress.has_window).
         models: those that this node can compute.
+        is_silent: it only follows what others say.
         now_s: seconds since 1970.
         source: of all that is drawn.
         call: how the published index is called.
@@ -78,6 +79,8 @@ class Announcer:
         is_here: Callable[[WindowId], bool],
         models: Callable[[], Iterable[ModelId]],
         source: random.Random,
+        *,
+        is_silent: bool = False,
         now_s: Callable[[], float] = time.time,
         call: RunBlocking | None = None,
     ) -> None:
@@ -85,6 +88,7 @@ class Announcer:
         self._is_here, self._models, self._now_s = is_here, models, now_s
         self._call = call or InThreads()
         self._announcing = Announcing(source)
+        self._is_silent = is_silent
         self._tips: dict[WindowId, ModelId] = {}
         self._room = trio.Semaphore(_MAX_AT_ONCE)
         self._look_now, self._tell_now = trio.Event(), trio.Event()
@@ -119,7 +123,7 @@ class Announcer:
             except GliaError as error:
                 _log.warning("what is published cannot be read: %s", error)
             else:
-                self._announcing.add(new, self._now_s())
+                self._announcing.add([] if self._is_silent else new, self._now_s())
                 self._hearing.follow([*self._models(), *self._tips.values()])
             self._tell_now.set()
             with trio.move_on_after(_LOOK_S):

@@ -275,6 +275,7 @@ SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
     ),
 }
 
+            "announce": ("announce", _word("boundaries", "off")),
 
 def read_root(data_dir: Path, file: Path | None) -> Table:
     """The file that settings are read from; empty where there is none. Raises: ConfigError."""

@@ -29,7 +29,9 @@ class NetworkConfig:
         bootstrap: peers to connect to, multiaddrs with /p2p/PEER.
         mdns: find others on the LAN, and be found.
         psk: 64 hex digits that all peers must have; "" where none.
-        announce_hold_s: before what was published is announced.
+        announce: "boundaries": the DHT and the models' topics are told of what is published;
+            "off": nobody is.
+        announce_hold_s: before that.
         upload_bytes: a second, at most; 0: no limit.
     """
 
@@ -45,6 +47,7 @@ class NetworkConfig:
 @dataclass(frozen=True)
 class NetworkFlags:
     """What `gliad start` was told, over what is in glia.toml."""
+    announce: str = "boundaries"
 
     offline: bool = False
     listen: tuple[str, ...] = ()

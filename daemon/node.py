@@ -178,8 +178,8 @@ async def run_node(config: Config, program: tuple[str, ...], prepared: Prepared)
             forgetting = Forgetting(memory, conversations, engines, looking, published)
             shown = None
             if peering is not None:
-                still = forgetting.still
-                shown = Publishing(memory, conversations, attachments, peering, still, hold_s)
+                still, network = forgetting.still, config.network
+                shown = Publishing(memory, conversations, attachments, peering, still, network)
                 serving.start_soon(shown.run)
             _connect(conversations, attachments, sparing, forgetting, shown)
             background.start_soon(_write, memory, sparing)

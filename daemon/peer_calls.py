@@ -48,11 +48,8 @@ async def answer(parts: Parts, call: PeerCall) -> Reply:
             hint="gliad stop, then gliad start --listen /ip4/0.0.0.0/tcp/0",
         )
     match call:
-        case Publish():
-            return await _publish(shown, call)
-        case Withdraw():
-            gone = await shown.withdraw(call.name)
-            return WithdrawReply(call.id, gone.num_windows, gone.num_continued)
+        case Publish() | Withdraw():
+            return await _show(shown, call)
         case Identity():
             host = peering.host
             return IdentityReply(
@@ -77,8 +74,12 @@ async def answer(parts: Parts, call: PeerCall) -> Reply:
             return await where(peering, parts.attachments, call)
 
 
-async def _publish(shown: Publishing, call: Publish) -> PublishReply:
-    """Raises: UnknownConversation, ConversationBusy, BadRequest, StoreBroken, StoreFull."""
+async def _show(shown: Publishing, call: Publish | Withdraw) -> Reply:
+    """Raises: UnknownConversation, ConversationBusy, BadRequest, QuotaExceeded, StoreBroken,
+    StoreFull."""
+    if isinstance(call, Withdraw):
+        gone = await shown.withdraw(call.name)
+        return WithdrawReply(call.id, gone.num_windows, gone.num_continued)
     now = await shown.publish(call.name, call.num_tokens, dry=call.dry)
     return PublishReply(
         call.id, now.num_tokens, now.block_size, now.num_windows, now.num_new, shown.hold_s

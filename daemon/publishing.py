@@ -12,6 +12,7 @@ from daemon.conversations import Conversations
 from daemon.egress import Egress
 from daemon.hearing import Hearing
 from daemon.memory import Memory
+from daemon.network_config import NetworkConfig
 from daemon.peering import Peering
 from daemon.publisher import Publisher, Visible
 from daemon.withdrawing import Withdrawing, Withdrawn
@@ -24,7 +25,7 @@ class Publishing:
         still: as Publisher has it.
 
     Attributes:
-        hold_s: how long what was published is not announced.
+        hold_s: how long what was published is not announced; None: for ever.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class Publishing:
         attachments: Attachments,
         peering: Peering,
         still: trio.Lock,
-        hold_s: float,
+        network: NetworkConfig,
     ) -> None:
         egress = Egress(peering.published, memory.store)
         peering.serve(egress)
@@ -45,6 +46,7 @@ class Publishing:
             egress.has_window,
             lambda: [each.model_id for each in attachments.all()],
             random.Random(),  # noqa: S311 - no secret
+            is_silent=network.announce == "off",
         )
         self._publisher = Publisher(
             memory,
@@ -52,11 +54,11 @@ class Publishing:
             peering.published,
             peering.signer,
             still,
-            hold_s,
+            network.announce_hold_s,
             peering.counters,
         )
         self._withdrawing = Withdrawing(conversations, attachments, peering.published, still)
-        self.hold_s = hold_s
+        self.hold_s = None if network.announce == "off" else network.announce_hold_s
         self._publisher.on_publish = self._announcer.wake
         peering.on_up += [self._hearing.join_again, self._announcer.wake]
 

@@ -77,11 +77,22 @@ def net_of(net: Internet, name: str, path: Path) -> Net:
     return Net(host, Published(path / f"{name}-published"), Heard(path / f"{name}-heard"))
 
 
-def announcer_of(net: Net, models: tuple[ModelId, ...] = (MODEL,), seed: int = 0) -> Announcer:
+def announcer_of(
+    net: Net, models: tuple[ModelId, ...] = (MODEL,), seed: int = 0, *, is_silent: bool = False
+) -> Announcer:
     """Its announcer; who listens does so with `Hearing.run` in threads."""
     hearing = Hearing(net, now_s)
     source = random.Random(seed)
-    return Announcer(net, hearing, net.is_here, lambda: models, source, now_s, at_once)
+    return Announcer(
+        net,
+        hearing,
+        net.is_here,
+        lambda: models,
+        source,
+        is_silent=is_silent,
+        now_s=now_s,
+        call=at_once,
+    )
 
 
 def publish(net: Net, chain: Chain, start: int = 0, *, hold_s: float = 60.0) -> None:

@@ -91,6 +91,8 @@ def _summary(name: str, now: PublishReply, *, dry: bool) -> str:
     if not now.num_new:
         return said
     take_back = f"gliad publish {name} --withdraw"
+    if now.hold_s is None:
+        return f"{said}. Only who asks is told: {take_back} ends that"
     return f"{said}. Others are told in {now.hold_s:.0f} s: {take_back} takes it back"
 
 

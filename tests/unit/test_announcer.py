@@ -205,6 +205,20 @@ def test_while_the_network_is_off_nothing_is_tried(tmp_path: Path) -> None:
 
 
 def test_what_others_attest_is_announced_with_their_link(tmp_path: Path) -> None:
+def test_who_is_silent_hears_and_announces_nothing(tmp_path: Path) -> None:
+    chain = make_chain(20)
+
+    async def body(net: Internet, ours: Net, theirs: Net, nursery: trio.Nursery) -> None:
+        publish(ours, chain, hold_s=0)
+        nursery.start_soon(announcer_of(ours, is_silent=True).run)
+        await trio.sleep(HOUR_S)
+        assert await has(theirs, chain) == []
+        assert (ours.counters["announced"], ours.counters["announce_backlog"]) == (0, 0)
+        assert ours.host.gossip.is_member(topic_of(MODEL))
+
+    two_nodes(tmp_path, body)
+
+
     chain = make_chain(3)
     other = Signer(b"\2" * 32)
 

@@ -63,6 +63,9 @@ def test_a_dry_run_publishes_nothing_and_says_so(
     assert (found["dry_run"], found["num_windows"], found["num_new"]) == (True, 4, 3)
     assert [each["num_shown"] for each in found["messages"]] == [len(ASKED), 64 - len(ASKED)]
     assert found["messages"][1]["content"] == ANSWERED
+    world.publish = m.PublishReply(0, 80, 4, 1, 4, None)
+    said = say(capfd, "publish", "story")
+    assert said.err.endswith(". Only who asks is told: gliad publish story --withdraw ends that\n")
     world.publish = m.PublishReply(0, 80, 0, 0, 0, 60.0)
     said = say(capfd, "publish", "story")
     assert said.err == "0 full windows, 0 of them not shown before\n"

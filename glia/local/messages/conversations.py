@@ -85,14 +85,14 @@ class PublishReply(Reply, frozen=True):
     num_tokens: so many there are.
     block_size: tokens of a window, 0 where no window of theirs is here.
     num_windows: whole windows that are here; num_new: of these were not visible before.
-    hold_s: so long none of the new ones is announced; who asks is answered.
+    hold_s: so long none of the new ones is announced, None: for ever; who asks is answered.
     """
 
     num_tokens: int
     block_size: int
     num_windows: int
     num_new: int
-    hold_s: float
+    hold_s: float | None
 
 
 class Withdraw(Call, frozen=True):
