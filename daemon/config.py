@@ -269,13 +269,13 @@ SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
             "bootstrap": ("bootstrap", read_peers),
             "mdns": ("mdns", _flag()),
             "psk": ("psk", read_psk),
+            "announce": ("announce", _word("boundaries", "off")),
             "announce_hold_s": ("announce_hold_s", _span(0.0, 1e6)),
             "upload": ("upload_bytes", _size(0)),
         },
     ),
 }
 
-            "announce": ("announce", _word("boundaries", "off")),
 
 def read_root(data_dir: Path, file: Path | None) -> Table:
     """The file that settings are read from; empty where there is none. Raises: ConfigError."""
