@@ -108,11 +108,11 @@ class Rig:
         return sorted((claim.num_before, claim.num_windows) for claim in links)
 
 
-def run_rig(rig: Rig, body: Callable[[], Awaitable[None]]) -> None:
+def run_rig(rig: Rig, body: Callable[[], Awaitable[None]], limit_s: float = 20.0) -> None:
     """A body, with the publisher beside it."""
 
     async def main() -> None:
-        with trio.fail_after(20):
+        with trio.fail_after(limit_s):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(rig.publisher.run)
                 await body()
