@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from glia.errors import BadRequest
+from glia.errors import BadRequest, NetworkError
 from glia.graph.toml import Table
 from p2p.host import PeerId
 
@@ -27,7 +28,7 @@ class NetworkConfig:
     Attributes:
         listen: multiaddrs of IP and TCP.
         bootstrap: peers to connect to, multiaddrs with /p2p/PEER.
-        mdns: find others on the LAN, and be found.
+        mdns: find others on the LAN, and be found; see `finds_neighbours`.
         psk: 64 hex digits that all peers must have; "" where none.
         announce: "boundaries": the DHT and the models' topics are told of what is published;
             "off": nobody is.
@@ -35,19 +36,24 @@ class NetworkConfig:
         upload_bytes: a second, at most; 0: no limit.
     """
 
-    enabled: bool = False
+    enabled: bool = True
     listen: tuple[str, ...] = ("/ip4/0.0.0.0/tcp/0",)
     bootstrap: tuple[str, ...] = ()
-    mdns: bool = False
+    mdns: bool = True
     psk: str = ""
     announce_hold_s: float = 60.0
     upload_bytes: int = 0
+    announce: str = "boundaries"
+
+    @property
+    def finds_neighbours(self) -> bool:
+        """Whether mDNS is to run: who listens on loopback alone is nowhere to be found."""
+        return self.mdns and not all(_is_loopback(each) for each in self.listen)
 
 
 @dataclass(frozen=True)
 class NetworkFlags:
     """What `gliad start` was told, over what is in glia.toml."""
-    announce: str = "boundaries"
 
     offline: bool = False
     listen: tuple[str, ...] = ()
@@ -133,6 +139,26 @@ def _read(
         if not is_one(text):
             raise table.error(key, f"not an address: {text[:60]!r}", hint=hint)
     return tuple(texts)
+
+
+def check_free(addresses: Sequence[str]) -> None:
+    """See that these can be listened on now. Raises: NetworkError."""
+    for address in addresses:
+        kind, host, _, port = address.split("/")[1:]
+        family = socket.AF_INET if kind == "ip4" else socket.AF_INET6
+        try:
+            with socket.socket(family) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, int(port)))
+        except OSError as error:
+            raise NetworkError(
+                f"--listen: {address}: {error.strerror}",
+                hint="give another port, 0 is any that is free, or an address of this machine",
+            ) from error
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(ip_of(address)).is_loopback
 
 
 def _is_ip(kind: str, text: str) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 
+import trio
+
 from daemon.network_config import PEER_HINT, is_peer_address, peer_of
 from daemon.parts import Parts
 from daemon.peering import Peering
@@ -35,6 +37,7 @@ from p2p.ledger import PeerEntry
 PeerCall = Identity | Peers | AddPeer | ForgetPeer | BanPeer | Where | Publish | Withdraw
 
 _PART_PEERS = 500
+_JOIN_S = 30.0  # until the network is on, after the start
 _SHORTEST = 4  # characters of the end of an id, to name it by
 _PEER_ID = re.compile(r"\w{46,64}")
 
@@ -47,9 +50,11 @@ async def answer(parts: Parts, call: PeerCall) -> Reply:
             "this node is offline: it has no network",
             hint="gliad stop, then gliad start --listen /ip4/0.0.0.0/tcp/0",
         )
+    if isinstance(call, Publish | Withdraw):
+        return await _show(shown, call)
+    with trio.move_on_after(_JOIN_S):
+        await peering.settled.wait()
     match call:
-        case Publish() | Withdraw():
-            return await _show(shown, call)
         case Identity():
             host = peering.host
             return IdentityReply(
@@ -90,9 +95,18 @@ def network_value(peering: Peering | None) -> NetworkValue | None:
     """What `status` says of it."""
     if peering is None:
         return None
-    host = peering.host
+    try:
+        ports = peering.ports
+    except NetworkError:
+        return NetworkValue("", [], 0, peering.why_off)
+    host, neighbours = ports.host, ports.neighbours
     return NetworkValue(
-        host.peer_id, list(host.addresses()), len(host.connections()), peering.why_off
+        host.peer_id,
+        list(host.addresses()),
+        len(host.connections()),
+        peering.why_off,
+        len(_known(peering)),
+        "off" if neighbours is None else neighbours.state,
     )
 
 
@@ -136,8 +150,16 @@ def _seen_s(peering: Peering, peer: PeerId) -> float:
 def _values(peering: Peering) -> list[PeerValue]:
     connections = {each.peer: each for each in peering.host.connections()}
     known = dict(peering.ledger.entries())
-    order = dict.fromkeys((*connections, *known, *peering.kept.peers()))
-    return [_value(peering, peer, known.get(peer), connections.get(peer)) for peer in order]
+    return [
+        _value(peering, peer, known.get(peer), connections.get(peer)) for peer in _known(peering)
+    ]
+
+
+def _known(peering: Peering) -> list[PeerId]:
+    """Who is connected first, then those remembered, then those that are to be dialled."""
+    connected = (each.peer for each in peering.host.connections())
+    remembered = (peer for peer, _ in peering.ledger.entries())
+    return list(dict.fromkeys((*connected, *remembered, *peering.kept.peers())))
 
 
 def _one(call: AddPeer | BanPeer, peering: Peering, peer: PeerId) -> PeersReply:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 
 import trio
 
-from daemon.joining import Join, libp2p_join, limits_for, num_files
+from daemon.joining import Join, Ports, libp2p_join, limits_for, num_files
 from daemon.keeping import Keeping
 from daemon.network_config import NetworkConfig, ip_of, peer_of
 from daemon.neuron_key import neuron_signer, peer_seed
@@ -53,6 +53,7 @@ class Peering:
         signer: this node's neuron.
         counters: of faults, and of the bulk path.
         why_off: why the network is off now; "" while it is on.
+        settled: set when it is on for the first time, or was seen not to come on.
         on_up: called each time that new ports are on the network; topics are to be joined again.
     """
 
@@ -71,13 +72,14 @@ class Peering:
         self.kept = Redialling()
         self._restore()
         self.counters = Counter[str]()
-        self.why_off = "it has not begun yet"
+        self.why_off = "it is being joined"
+        self.settled = trio.Event()
         self.on_up: list[Callable[[], None]] = []
         self._identity = Identity.new()
         self._offer: Offer | None = None
         self._upload = UploadLimit(config.upload_bytes)
         self._read = InThreads()
-        self._enter()
+        self._ports: Ports | None = None
 
     def _restore(self) -> None:
         for peer, addresses in self._file.load(self.ledger).items():
@@ -86,7 +88,7 @@ class Peering:
             self.kept.keep(peer_of(text), [Address(text)])
 
     def _enter(self) -> None:
-        """New ports."""
+        """New ports. Raises: NetworkError."""
         self._ports = self._join(self._changed)
         host = self._ports.host
         self._dialer = BulkDialer(host, self._identity)
@@ -98,19 +100,28 @@ class Peering:
         self._provide()
 
     @property
+    def ports(self) -> Ports:
+        """The last that were made. Raises: NetworkError where none were yet."""
+        if self._ports is None:
+            raise NetworkError(f"the network is not on: {self.why_off}", hint="gliad status")
+        return self._ports
+
+    @property
     def host(self) -> Host:
-        return self._ports.host
+        return self.ports.host
 
     @property
     def directory(self) -> Directory:
-        return self._ports.directory
+        return self.ports.directory
 
     @property
     def gossip(self) -> Gossip:
-        return self._ports.gossip
+        return self.ports.gossip
 
     def counts(self) -> dict[str, int]:
         """What `status` shows of it. The bulk path's are those of the ports there are now."""
+        if self._ports is None:
+            return dict(self.counters)
         bulk = self._dialer.counters + self._bulk.counters
         served = {f"bulk_{name}": num for name, num in bulk.items()}
         return {**self.counters, **served}
@@ -123,7 +134,7 @@ class Peering:
         self._provide()
 
     def _provide(self) -> None:
-        if self._offer is not None:
+        if self._offer is not None and self._ports is not None:
             provider = Provider(self._offer, self._told, self._upload, self._read)
             provider.serve_on(self.host)
             self._bulk.serve(BLOCKS, provider.blocks)
@@ -188,32 +199,30 @@ class Peering:
 
         A fault of the network ends its connections, and nothing else.
         """
-        settled = trio.Event()
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._stay, settled)
+                nursery.start_soon(self._stay)
                 nursery.start_soon(self._save_often)
-                await settled.wait()
+                await self.settled.wait()
                 task_status.started()
         finally:
             self._save(self._content())
 
-    async def _stay(self, settled: trio.Event) -> None:
+    async def _stay(self) -> None:
         pause_s = _FIRST_PAUSE_S
         while True:
             began_s = trio.current_time()
             try:
-                if settled.is_set():
-                    self._enter()
-                await self._live(settled)
+                self._enter()
+                await self._live()
             except* Exception as error:
                 self._failed(error)
-            settled.set()
+            self.settled.set()
             is_steady = trio.current_time() - began_s >= _STEADY_S
             pause_s = _FIRST_PAUSE_S if is_steady else min(2 * pause_s, _LAST_PAUSE_S)
             await trio.sleep(pause_s)
 
-    async def _live(self, settled: trio.Event) -> None:
+    async def _live(self) -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._run_ports)
             nursery.start_soon(self._serve_bulk)
@@ -221,11 +230,11 @@ class Peering:
             _log.info("the network is on: %s", ", ".join(self.host.addresses()) or "no address")
             for tell in self.on_up:
                 tell()
-            settled.set()
+            self.settled.set()
             nursery.start_soon(Keeping(self.host, self.kept, self.ledger).run)
 
     async def _run_ports(self, *, task_status: trio.TaskStatus[None]) -> None:
-        await self._ports.run(task_status=task_status)
+        await self.ports.run(task_status=task_status)
         raise NetworkError("the network ended by itself")
 
     async def _serve_bulk(self) -> None:
@@ -277,7 +286,7 @@ def open_peering(
 ) -> Peering | None:
     """The network that the settings ask for, not yet on; None where they ask for none.
 
-    Raises: BadRequest (a key's file is not private), NetworkError, StoreError.
+    Raises: BadRequest (a key's file is not private), StoreError.
     """
     if not config.enabled:
         return None

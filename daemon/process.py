@@ -19,6 +19,7 @@ import msgspec
 from daemon import show
 from daemon.config import load_config
 from daemon.launch import Report
+from daemon.network_config import check_free
 from daemon.node import main as run_node
 from daemon.verbs.arguments import add_network, network_flags
 from glia.errors import GliaError
@@ -40,8 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.umask(0o077)
     os.chdir("/")  # hold no directory of the starter's busy
     try:
-        config = load_config(args.data_dir, args.config, os.environ)
-        return run_node(replace(config, network=network_flags(args).over(config.network)))
+        config, flags = load_config(args.data_dir, args.config, os.environ), network_flags(args)
+        network = flags.over(config.network)
+        check_free(flags.listen)
+        return run_node(replace(config, network=network))
     except GliaError as problem:
         _report(problem, args.report_fd, args.data_dir)
         return problem.exit_code

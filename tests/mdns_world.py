@@ -1,20 +1,22 @@
-"""Two nodes on a LAN that is one loopback device: run in a network namespace of its own.
+"""Three gliads on a LAN that is one loopback device: run in a network namespace of its own.
 
-`unshare -n python -m tests.mdns_world` ends with 0 where they have met.
+`unshare -n python -m tests.mdns_world` ends with 0 where the two have met that were started
+as anybody starts one, and nobody has met the third, which is not to be found.
 """
 
 from __future__ import annotations
 
-import secrets
+import socket
 import subprocess
 import sys
 
-import trio
+from tests.gliad_parts import Gliad, gliads
+from tests.network_sockets import network_sockets
+from tests.node_parts import until
 
-from p2p.host import Address, Limits
-from p2p.libp2p.network import Network
-
+NOT_HERE = 3
 ADDRESS = "192.0.2.1"
+ON = "[network]\nenabled = true\n"
 SETUP = [
     ["link", "set", "lo", "up", "multicast", "on"],
     ["addr", "add", f"{ADDRESS}/24", "dev", "lo"],
@@ -22,32 +24,35 @@ SETUP = [
 ]
 
 
-def new_network(has_mdns: bool) -> Network:
-    return Network(
-        secrets.token_bytes(32),
-        [Address(f"/ip4/{ADDRESS}/tcp/0")],
-        limits=Limits(),
-        validate=lambda key, value: False,
-        agent="gliad/test",
-        mdns=has_mdns,
-    )
+def is_found(node: Gliad) -> bool:
+    network = node.json("status")["network"]
+    assert network["mdns"] in ("on", "off"), network
+    return bool(network["mdns"] == "on")
 
 
-async def main() -> None:
-    async with trio.open_nursery() as nursery:
-        one, other, deaf = new_network(True), new_network(True), new_network(False)
-        for each in (one, other, deaf):
-            await nursery.start(each.run)
-        with trio.fail_after(20):
-            while not one.host.connections() or not other.host.connections():
-                await trio.sleep(0.05)
-        assert [each.peer for each in one.host.connections()] == [other.host.peer_id]
-        assert not deaf.host.connections()
-        nursery.cancel_scope.cancel()
+def main() -> None:
+    with gliads(3, ON) as (one, other, deaf):
+        file = deaf.data_dir / "glia.toml"
+        file.write_text(f"{file.read_text()}mdns = false\n")
+        for node in (one, other, deaf):
+            started = node("start")
+            assert ("find it on this LAN" in started.stderr) is (node is not deaf), started.stderr
+            assert "nothing of what you say is sent" in started.stderr
+        until(lambda: bool(one.connected() and other.connected()), 60)
+        identities = [each.json("id") for each in (one, other)]
+        assert [each["peer_id"] for each in identities] == [*other.connected(), *one.connected()]
+        assert f"/ip4/{ADDRESS}/tcp/" in identities[0]["addresses"][0]
+        assert deaf.connected() == []
+        assert [is_found(node) for node in (one, other, deaf)] == [True, True, False]
+        assert 5353 in [port for _, _, port in network_sockets(one.pid)]
+        assert 5353 not in [port for _, _, port in network_sockets(deaf.pid)]
+        print(f"resident, idle, network and mDNS on: {one.resident_mb:.0f} MB")
 
 
 if __name__ == "__main__":
+    if [name for _, name in socket.if_nameindex()] != ["lo"]:
+        sys.exit("not in a network namespace of its own")
     for words in SETUP:
         if subprocess.run(["ip", *words], check=False).returncode:  # noqa: S607
-            sys.exit(3)
-    trio.run(main)
+            sys.exit(NOT_HERE)
+    main()

@@ -24,6 +24,7 @@ class SimPorts:
 
     def __init__(self, host: SimHost) -> None:
         self.host = host
+        self.neighbours = None
         self.fault: Exception | None = None
         self._is_broken = trio.Event()
 

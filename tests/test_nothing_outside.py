@@ -23,7 +23,7 @@ OURS = sorted(
     if "node_modules" not in path.parts
 )
 STARTS = ("start", "daemon.process")  # as words of a command
-STAYS = ("OFFLINE", "--offline", "LOOPBACK", "enabled = false")
+STAYS = ("OFFLINE", "--offline", "LOOPBACK", "enabled = false", "unshare -n")
 REFUSED = ("tests/unit/test_cli.py", "tests/test_nothing_outside.py")  # before anything runs
 _IP = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?![\d.])")
 _DNS = re.compile(r"/dns\w*/[^/\s]+|dnsaddr=")

@@ -11,6 +11,7 @@ from daemon.doctor.finding import Finding, Subject
 from daemon.settings import as_text
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
+_BY_FLAGS = ("network.enabled", "network.listen", "network.bootstrap")  # of gliad start
 _INSTALL = "make setup, or pip install -r requirements.lock"
 
 
@@ -53,7 +54,11 @@ def _process(subject: Subject) -> Iterator[Finding]:
     if status.version != installed:
         found = f"{status.version} runs, {installed} is installed"
         yield Finding("gliad's version", "warn", found, "gliad stop, then gliad start")
-    differing = [k for k, v in as_text(subject.config).items() if status.settings.get(k, v) != v]
+    differing = [
+        key
+        for key, value in as_text(subject.config).items()
+        if key not in _BY_FLAGS and status.settings.get(key, value) != value
+    ]
     if differing:
         found = f"it was started with another {', '.join(differing)}"
         yield Finding("gliad's settings", "warn", found, "gliad config shows both")

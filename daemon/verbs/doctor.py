@@ -11,7 +11,7 @@ from typing import Any
 from daemon import show
 from daemon.commands import addressed
 from daemon.config import Config, load_config
-from daemon.doctor import clock, conversations, disk, memory, models, places, software
+from daemon.doctor import clock, conversations, disk, memory, models, network, places, software
 from daemon.doctor.finding import Finding, Look, Subject, examine
 from daemon.paths import Paths, default_models_dir
 from daemon.verbs.arguments import add_config
@@ -25,6 +25,7 @@ _LOOKS: tuple[tuple[str, Look], ...] = (
     ("memory", memory.look),
     ("disk", disk.look),
     ("clock", clock.look),
+    ("network", network.look),
     ("models", models.look),
     ("conversations", conversations.look),
 )
@@ -36,8 +37,8 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         "doctor",
         parents=[common],
         help="what is amiss here, and what to change",
-        description="Looks at permissions, versions, memory, limits, disk, clock, models and "
-        "conversations; changes nothing. A gliad may run meanwhile. "
+        description="Looks at permissions, versions, memory, limits, disk, clock, network, models "
+        "and conversations; changes nothing. A gliad may run meanwhile. "
         "Exit code 1 where something is bad.",
     )
     add_config(doctor)

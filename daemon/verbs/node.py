@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from daemon import launch, show
+from daemon.commands import addressed
 from daemon.config import load_config
+from daemon.paths import Paths
 from daemon.verbs.arguments import add_config, add_network, network_flags, seconds
 from glia.client import Client
 from glia.errors import EngineFailed, NotRunning
@@ -22,6 +24,13 @@ from glia.local.values import NetworkValue
 
 _POLL_S = 0.05
 _FAILED = "gliad runs without it; gliad models shows where it is, and gliad.log says more"
+_JOINING = "network: on, it is being joined: gliad status shows how it is"
+_FIRST = (
+    "network: on. Other nodes can connect to this one{lan}; nothing of what you say is sent to "
+    "them unless you make it public. To turn it off: gliad start --offline, or [network] "
+    "enabled = false in glia.toml"
+)
+_MDNS = {"on": "on", "off": "off", "alone": "on, without a LAN"}
 _STATUS_FIELDS = tuple(name for name in StatusReply.__struct_fields__ if name != "id")
 
 
@@ -67,16 +76,19 @@ def _start(args: argparse.Namespace) -> int:
     socket_path(args.data_dir)
     config = load_config(args.data_dir, args.config, os.environ)  # a mistake is told here
     flags = network_flags(args)
-    flags.over(config.network)
+    network = flags.over(config.network)
     if args.foreground:
         launch.become(args.data_dir, args.config, flags)
+    is_first = not Paths(args.data_dir).peer_key.exists()
     pid = launch.start(args.data_dir, args.config, flags, args.timeout)
     with Client.connect(args.data_dir) as client:
         status = client.status()
     http = f", {status.http}" if status.http else ""
     show.note(f"gliad is running: pid {pid}, socket {socket_path(args.data_dir)}{http}")
     if status.network is not None:
-        show.note(f"network: {_network_line(status.network)}")
+        lan = " and find it on this LAN" if network.finds_neighbours else ""
+        said = _FIRST.format(lan=lan) if is_first else _JOINING
+        show.note(addressed(said, args.data_dir))
     if args.wait_models:
         _until_loaded(args.data_dir, config.engine.preload)
     return 0
@@ -173,9 +185,15 @@ def _show_status(status: StatusReply) -> None:
 
 
 def _network_line(network: NetworkValue) -> str:
+    if network.why_off and not network.peer_id:
+        return f"not yet on: {network.why_off}"
     if network.why_off:
         return f"off: {network.why_off}; it is tried again"
-    return f"{network.num_connected:,} connected, at {', '.join(network.addresses) or 'no address'}"
+    mdns = _MDNS.get(network.mdns, f"off: {network.mdns}")
+    return (
+        f"{network.num_connected:,} of {network.num_known:,} known peers connected, "
+        f"mDNS {mdns}, at {', '.join(network.addresses) or 'no address'}"
+    )
 
 
 def version_line() -> str:

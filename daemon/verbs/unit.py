@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon import show
-from daemon.config import load_config
+from daemon.config import Config, load_config
 from daemon.verbs.arguments import add_config
 
 # What user units can have without privileges. Not MemoryDenyWriteExecute: torch compiles kernels.
@@ -70,12 +70,19 @@ def _unit(args: argparse.Namespace) -> int:
     text = _UNIT.format(
         command=" ".join(_quoted(str(word), is_command=True) for word in words),
         environment=environment,
-        families="AF_UNIX AF_INET AF_INET6" if config.http.listen else "AF_UNIX",
+        families=_families(config),
     )
     show.piece(text)
     again = shlex.join(map(str, ["gliad", "unit", "--data-dir", args.data_dir, *named]))
     show.note(_INSTALL.format(command=again))
     return 0
+
+
+def _families(config: Config) -> str:
+    """Of sockets; over netlink the C library asks for the interfaces that there are."""
+    if config.network.enabled:
+        return "AF_UNIX AF_INET AF_INET6 AF_NETLINK"
+    return "AF_UNIX AF_INET AF_INET6" if config.http.listen else "AF_UNIX"
 
 
 def _quoted(word: str, *, is_command: bool = False) -> str:

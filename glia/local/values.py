@@ -321,9 +321,18 @@ class NextBlockValue(Struct, frozen=True):
 
 
 class NetworkValue(Struct, frozen=True):
-    """A node's network. `why_off`: why it is off just now, "" while it is on."""
+    """A node's network.
+
+    peer_id, addresses: "" and none until it is on for the first time.
+    why_off: why it is off just now, "" while it is on.
+    num_known: peers that are connected, kept, or remembered.
+    mdns: how nodes on the LAN are found: "on", "off", "alone" (there is no interface but
+        loopback; one that comes up is used), or what does not work.
+    """
 
     peer_id: str
     addresses: list[str]
     num_connected: int
     why_off: str = ""
+    num_known: int = 0
+    mdns: str = "off"

@@ -39,6 +39,7 @@ _BOUNDS = {  # streams of one peer at once, seconds
     GOSSIP_PROTOCOL: (_FEW, _FOREVER_S),
     caps.KAD_PROTOCOL: (caps.MAX_KAD_STREAMS_PER_PEER, caps.KAD_STREAM_S),
 }
+_ALL = (("/ip4/0.0.0.0/", "/ip4/127.0.0.1/"), ("/ip6/::/", "/ip6/::1/"))
 _log = logging.getLogger("gliad.p2p.libp2p")
 
 
@@ -158,9 +159,18 @@ async def _exactly(stream: Stream, num_bytes: int) -> bytes:
 
 
 def _without_wildcards(addresses: list[Multiaddr]) -> list[Multiaddr]:
-    """Each interface's address in place of "all of them"."""
+    """Each interface's address in place of "all of them"; loopback where there is no other."""
     found = []
     for address in addresses:
-        is_wildcard = str(address).startswith(("/ip4/0.0.0.0/", "/ip6/::/"))
-        found += expand_wildcard_address(address) if is_wildcard else [address]
+        local = next((one for all_, one in _ALL if str(address).startswith(all_)), None)
+        if local is None:
+            found.append(address)
+            continue
+        each = [text for text in map(str, expand_wildcard_address(address)) if not _is_all(text)]
+        port = address.value_for_protocol("tcp")
+        found += map(Multiaddr, each or [f"{local}tcp/{port}"])
     return found
+
+
+def _is_all(text: str) -> bool:
+    return text.startswith(tuple(all_ for all_, _ in _ALL))

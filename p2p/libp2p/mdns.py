@@ -23,36 +23,76 @@ from p2p.host import Address, Found, PeerId
 from p2p.libp2p.names import parse_address
 
 SERVICE = "_glia._udp.local."
+ON, ALONE = "on", "alone"
 _MAX_ADDRESSES = 8
 _MAX_WAITING = 32  # services that were heard of and not yet asked
 _ASK_MS = 3000
+_LOOK_S = 15.0  # whether the interfaces are still the same
 _MAX_TEXT_BYTES = 255  # of one record, with its key
 _log = logging.getLogger("gliad.p2p.mdns")
 
 
-async def find_neighbours(addresses: Sequence[Address], on_found: Callable[[Found], None]) -> None:
-    """Tell the LAN where this node is, and `on_found` of each other, until cancelled.
+class Neighbours:
+    """Tells the LAN where this node is, and of each other that it hears of.
 
-    Nothing is sent on an interface that none of the addresses is of.
+    Nothing is sent on an interface that none of the addresses is of, nor on loopback. What
+    does not work (multicast that is not allowed, say) is tried again, and ends nothing else.
+
+    Args:
+        addresses: where this node is now: interfaces come and go.
+        on_found: told of each other.
+
+    Attributes:
+        state: "on", "alone" where there is no interface but loopback, or what does not work.
     """
-    interfaces = sorted({ip for address in addresses if (ip := _ip_of(address)) is not None})
-    if not interfaces:
-        return
-    heard, names = trio.open_memory_channel[str](_MAX_WAITING)
-    zeroconf = await trio.to_thread.run_sync(partial(Zeroconf, interfaces=interfaces))
-    try:
-        own = _service(addresses, interfaces)
-        await trio.to_thread.run_sync(zeroconf.register_service, own)
-        browser = ServiceBrowser(zeroconf, SERVICE, handlers=[_teller(heard)])
+
+    def __init__(
+        self, addresses: Callable[[], Sequence[Address]], on_found: Callable[[Found], None]
+    ) -> None:
+        self._addresses, self._on_found = addresses, on_found
+        self.state = ALONE
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            told = self.state
+            try:
+                await self._while_here(self._here())
+            except Exception as error:  # the library raises what comes
+                self.state = str(error) or repr(error)
+                if self.state != told:
+                    _log.warning("nodes on this LAN are not found: %s", self.state)
+            await trio.sleep(_LOOK_S)
+
+    def _here(self) -> list[Address]:
+        """Addresses that a neighbour can dial."""
+        return [address for address in self._addresses() if _interface_of(address) is not None]
+
+    async def _while_here(self, addresses: list[Address]) -> None:
+        """For as long as these are the addresses. Raises: OSError, and what zeroconf raises."""
+        interfaces = sorted({ip for each in addresses if (ip := _interface_of(each)) is not None})
+        if not interfaces:
+            self.state = ALONE
+            return
+        heard, names = trio.open_memory_channel[str](_MAX_WAITING)
+        zeroconf = await trio.to_thread.run_sync(partial(Zeroconf, interfaces=interfaces))
         try:
-            async for name in names:
-                if name != own.name:
-                    await _ask(zeroconf, name, on_found)
+            own = _service(addresses, interfaces)
+            await trio.to_thread.run_sync(zeroconf.register_service, own)
+            browser = ServiceBrowser(zeroconf, SERVICE, handlers=[_teller(heard)])
+            self.state = ON
+            try:
+                while self._here() == addresses:
+                    name = own.name
+                    with trio.move_on_after(_LOOK_S):
+                        name = await names.receive()
+                    if name != own.name:
+                        await _ask(zeroconf, name, self._on_found)
+            finally:
+                browser.cancel()
         finally:
-            browser.cancel()
-    finally:
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(zeroconf.close)
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(zeroconf.close)
 
 
 def _teller(heard: trio.MemorySendChannel[str]) -> Callable[..., None]:
@@ -121,10 +161,10 @@ def _service(addresses: Sequence[Address], interfaces: list[str]) -> ServiceInfo
     )
 
 
-def _ip_of(address: Address) -> str | None:
-    """The IPv4 or IPv6 literal of an address."""
-    text = address.split("/")[2]
+def _interface_of(address: Address) -> str | None:
+    """The IP address that others on the LAN may reach, None where it is none."""
     try:
-        return str(ipaddress.ip_address(text))
+        found = ipaddress.ip_address(address.split("/")[2])
     except ValueError:
         return None
+    return None if found.is_loopback or found.is_unspecified else str(found)

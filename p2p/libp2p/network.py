@@ -29,7 +29,7 @@ from p2p.libp2p.gossip import LibP2PGossip
 from p2p.libp2p.host import LibP2PHost, OnChange
 from p2p.libp2p.identify import Identities
 from p2p.libp2p.kad import GuardedKad
-from p2p.libp2p.mdns import find_neighbours
+from p2p.libp2p.mdns import Neighbours
 from p2p.libp2p.names import peer_object
 from p2p.libp2p.peerstore import GuardedPeerStore
 from p2p.libp2p.pubsub import GuardedPubsub, new_router
@@ -56,6 +56,7 @@ class Network:
 
     Attributes:
         host, directory, gossip: the ports.
+        neighbours: those on the LAN are found by it; None where they are not looked for.
 
     Raises: NetworkError where libp2p is another version.
     """
@@ -73,7 +74,7 @@ class Network:
         on_change: OnChange = lambda peer, is_connected: None,
     ) -> None:
         guards.apply(agent)
-        self._limits, self._has_mdns = limits, mdns
+        self._limits = limits
         self._listen = [Multiaddr(address) for address in listen]
         keys = create_new_key_pair(seed)
         own = ID.from_pubkey(keys.public_key)
@@ -99,6 +100,7 @@ class Network:
         self.host = LibP2PHost(self._basic, self._swarm, self._book, limits, on_change)
         self.directory = LibP2PDirectory(self._kad, self._start, self._book.learn)
         self.gossip = LibP2PGossip(self._pubsub, self._start)
+        self.neighbours = Neighbours(self.host.addresses, self._meet) if mdns else None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = _STARTED) -> None:
         """Be on the network until cancelled.
@@ -116,8 +118,8 @@ class Network:
             for service in (self._kad, self._pubsub, self._router):
                 await stack.enter_async_context(background_trio_service(service))
             await self._pubsub.wait_until_ready()
-            if self._has_mdns:
-                self._start(lambda: find_neighbours(self.host.addresses(), self._meet))
+            if self.neighbours is not None:
+                self._start(self.neighbours.run)
             task_status.started()
             await trio.sleep_forever()
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from daemon.joining import limits_for
 from daemon.network_config import (
     NetworkConfig,
     NetworkFlags,
+    check_free,
     ip_of,
     is_listen_address,
     is_peer_address,
     peer_of,
 )
 from daemon.settings import as_text
-from glia.errors import BadRequest
+from glia.errors import BadRequest, NetworkError
 from tests.unit.test_config import config_of
 
 PEER = "12D3KooWQYhTNQdmr3ArTeUHRYzFg94BKyTkoWBDWez9kSCVe2Xo"
@@ -71,6 +74,40 @@ def test_flags_go_before_the_file() -> None:
     assert (joined.enabled, joined.bootstrap) == (True, (other, FRIEND))
     assert joined.listen == config.listen
     assert not NetworkFlags(offline=True).over(listening).enabled
+
+
+def test_the_network_is_on_unless_it_is_said_otherwise() -> None:
+    default = NetworkConfig()
+    assert (default.enabled, default.bootstrap, default.finds_neighbours) == (True, (), True)
+    assert not NetworkFlags(offline=True).over(default).enabled
+
+
+@pytest.mark.parametrize(
+    ("listen", "is_found"),
+    [
+        (("/ip4/127.0.0.1/tcp/0", "/ip6/::1/tcp/0", "/ip4/127.3.2.1/tcp/5"), False),
+        ((), False),
+        (("/ip4/127.0.0.1/tcp/0", "/ip4/192.0.2.1/tcp/0"), True),
+        (("/ip6/::/tcp/0",), True),
+    ],
+)
+def test_who_listens_on_loopback_alone_looks_for_nobody(
+    listen: tuple[str, ...], is_found: bool
+) -> None:
+    assert NetworkConfig(listen=listen).finds_neighbours is is_found
+    assert not NetworkConfig(listen=listen, mdns=False).finds_neighbours
+
+
+@pytest.mark.parametrize("kind", ["/ip4/127.0.0.1", "/ip6/::1"])
+def test_an_address_that_is_taken_or_not_here_is_refused(kind: str) -> None:
+    family = socket.AF_INET if "ip4" in kind else socket.AF_INET6
+    with socket.create_server((kind.split("/")[2], 0), family=family) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(NetworkError, match=f"{kind}/tcp/{port}: Address already in use"):
+            check_free([f"{kind}/tcp/0", f"{kind}/tcp/{port}"])
+    check_free([f"{kind}/tcp/{port}"])
+    with pytest.raises(NetworkError, match="Cannot assign"):
+        check_free(["/ip4/192.0.2.1/tcp/0"])
 
 
 def test_flags_travel_as_a_command_line() -> None:

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 import trio
 
+from daemon.peer_calls import network_value
 from daemon.peering import Peering
 from glia.errors import NetworkError, PeerUnreachable
 from glia.graph.ids import ModelId
+from glia.local.values import NetworkValue
 from p2p.getter import Close
 from p2p.host import Found, PeerId, Stream
 from p2p.messages import BLOCKS
@@ -118,8 +120,8 @@ def test_who_misses_two_pings_in_a_row_is_let_go(
                 raise PeerUnreachable("no answer")
             return 0.01
 
-        peering.host.ping = ping  # type: ignore[method-assign]
         await nursery.start(peering.run)
+        peering.host.ping = ping  # type: ignore[method-assign]
         await friend.connect(peering.host.addresses()[0])
         await trio.sleep(200)
         assert is_connected(peering, friend) is is_kept
@@ -187,6 +189,23 @@ def test_ports_that_cannot_be_made_are_a_fault_too(tmp_path: Path) -> None:
     run(main)
 
 
+def test_before_it_is_on_it_says_so_and_does_nothing(tmp_path: Path) -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        peering = make_peering(tmp_path, Joined(net, "me"))
+        peering.serve(object())  # type: ignore[arg-type]
+        assert (peering.counts(), peering.settled.is_set()) == ({}, False)
+        assert network_value(peering) == NetworkValue("", [], 0, "it is being joined")
+        with pytest.raises(NetworkError, match="it is being joined"):
+            peering.peers_of(MODEL)
+        await nursery.start(peering.run)
+        assert peering.settled.is_set()
+        found = network_value(peering)
+        assert found is not None
+        assert (found.peer_id, found.why_off, found.mdns) == (peering.host.peer_id, "", "off")
+
+    run(main)
+
+
 def test_an_offer_is_served_again_on_new_ports(tmp_path: Path) -> None:
     async def main(net: Internet, nursery: trio.Nursery) -> None:
         join = Joined(net, "me")
@@ -244,6 +263,7 @@ def test_who_lied_is_banned_also_on_new_ports_and_after_a_restart(tmp_path: Path
         peering.published.close()
         peering.heard.close()
         again = make_peering(tmp_path, Joined(net, "me"))
+        await nursery.start(again.run)
         assert again.ledger.is_banned(liar.peer_id)
         with pytest.raises(PeerUnreachable):
             await liar.connect(again.host.addresses()[0])

@@ -41,7 +41,7 @@ def words_of(command: str) -> list[str]:
 
 def test_the_unit_starts_the_node_it_was_asked_for(capfd: Any, tmp_path: Path) -> None:
     data_dir, config = tmp_path / 'a "b" %h $HOME \\n', tmp_path / "c.toml"
-    config.write_text("")
+    config.write_text(OFFLINE)
     said = say(capfd, "unit", "--data-dir", str(data_dir), "--config", str(config))
     service = unit_of(said.out)["Service"]
     options = ["start", "--foreground", "--data-dir", str(data_dir), "--config", str(config)]
@@ -55,9 +55,14 @@ def test_the_unit_starts_the_node_it_was_asked_for(capfd: Any, tmp_path: Path) -
 
 
 def test_the_unit_lets_the_door_listen(capfd: Any, tmp_path: Path) -> None:
-    (tmp_path / "glia.toml").write_text('[http]\nlisten = "127.0.0.1:8080"\n')
+    (tmp_path / "glia.toml").write_text(f'[http]\nlisten = "127.0.0.1:8080"\n{OFFLINE}')
     service = unit_of(say(capfd, "unit", "--data-dir", str(tmp_path)).out)["Service"]
     assert service["RestrictAddressFamilies"] == "AF_UNIX AF_INET AF_INET6"
+
+
+def test_the_unit_lets_the_network_be(capfd: Any, tmp_path: Path) -> None:
+    service = unit_of(say(capfd, "unit", "--data-dir", str(tmp_path)).out)["Service"]
+    assert service["RestrictAddressFamilies"] == "AF_UNIX AF_INET AF_INET6 AF_NETLINK"
 
 
 def test_the_unit_keeps_where_models_are(
