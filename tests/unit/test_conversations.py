@@ -541,6 +541,18 @@ def test_a_damaged_one_is_mended_by_nobody_while_somebody_answers_in_it(director
     assert sorted(bytes_of(directory)) == ["a.bad", "a.conv"]
 
 
+def test_who_finds_it_damaged_in_the_last_free_thread_waits_for_no_other(directory: Path) -> None:
+    talks, *_ = two_turns(directory)
+    damage(directory, -1)
+
+    async def main() -> bytes:
+        trio.to_thread.current_default_thread_limiter().total_tokens = 1
+        with trio.fail_after(20):
+            return await trio.to_thread.run_sync(talks.past(["a"]).log, "a")
+
+    assert unpack_tokens(run(main)) == (*PROMPT, 7)
+
+
 def test_what_cannot_be_set_aside_stays_as_it_is(directory: Path) -> None:
     talks, *_ = two_turns(directory)
     damaged = damage(directory, -1)
@@ -633,6 +645,22 @@ def test_where_nothing_is_kept_a_turn_that_fails_is_to_be_forgotten(
             run(main, [3, 4])
         assert log_of(talks, talks.marked()[1]) == (3, 4, 7, 8)
         assert log_of(talks, name) == (*PROMPT, 7)
+
+
+def test_where_nothing_is_kept_going_away_is_no_way_to_leave_something(directory: Path) -> None:
+    talks = opened(directory, ConversationsConfig(anonymous_hours=0.0))
+
+    async def main() -> None:
+        with trio.CancelScope() as scope:
+            async with open_turn(talks, call_of(PROMPT)) as under_way:
+                under_way.accept(attach_of())
+                scope.cancel()
+                await trio.lowlevel.checkpoint()
+        assert scope.cancelled_caught
+
+    run(main)
+    (name,) = opened(directory).marked()
+    assert (log_of(talks, name), talks.strays) == (tuple(PROMPT), False)
 
 
 @pytest.mark.parametrize("name", ["", "named"])
