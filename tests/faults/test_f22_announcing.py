@@ -21,7 +21,7 @@ from tests.announce_parts import Net, announcer_of, net_of, publish
 from tests.builders import CLASS, MODEL, TINY, Chain, make_profile, make_tokens
 from tests.conversation_parts import SAID, talk, turn_of
 from tests.node_parts import FULL
-from tests.publish_parts import Rig, run_rig, settled
+from tests.publish_parts import Rig, run_rig
 
 NUM_BLOCKS = 256_000
 NUM_TOKENS = 256_000
@@ -104,12 +104,14 @@ def test_a_conversation_of_256_000_tokens_as_the_publisher_has_it(tmp_path: Path
     rig.publisher._memory = Records(records)  # type: ignore[assignment]
 
     async def body() -> None:
+        is_published = trio.Event()
+        rig.publisher.on_publish = is_published.set
         said = turn_of("story", 0, SAID("user", None, 0, NUM_TOKENS, "public"))
         await talk(rig.conversations, chain.tokens, [1], said, tip=chain.tip)
-        rig.publisher.wake()
-        await settled(lambda: rig.counters["windows_published"] == len(chain.records))
+        await is_published.wait()
 
     run_rig(rig, body, limit_s=300)
+    assert rig.counters["windows_published"] == len(chain.records)
     assert rig.counters["links_signed"] == math.ceil(len(chain.records) / 16)
     rig.published.close()
     (tmp_path / "published").rename(tmp_path / "ours-published")
