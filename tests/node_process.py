@@ -10,6 +10,7 @@ import json
 import sys
 from pathlib import Path
 
+import daemon.session
 from daemon.config import (
     ApiConfig,
     Config,
@@ -47,6 +48,8 @@ def _config(data_dir: Path, models_dir: Path, settings: dict[str, dict[str, floa
 if __name__ == "__main__":
     data_dir, models_dir, given = sys.argv[1:]
     settings = json.loads(given)
+    if "session" in settings:
+        daemon.session._ENDING_S = settings["session"]["ending_s"]
     program = ENGINE_PROGRAM if "real_engines" in settings else ENGINE
     try:
         sys.exit(main(_config(Path(data_dir), Path(models_dir), settings), program))

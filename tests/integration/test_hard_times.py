@@ -17,7 +17,7 @@ from glia.errors import ArenaExhausted, EngineDied
 from glia.local import messages as m
 from glia.local import values
 from tests.builders import TINY, make_chain
-from tests.node_parts import RunningNode, until
+from tests.node_parts import FULL, RunningNode, until
 from tests.tiny_node import (
     SETTINGS,
     WINDOW_BYTES,
@@ -29,6 +29,8 @@ from tests.tiny_node import (
     save_model,
     until_emitted,
 )
+
+IMPATIENT = {"session": {"ending_s": 2.0}}  # instead of 30: how long those who left are waited for
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +150,7 @@ def test_an_engine_that_hangs_holds_up_nobody_else(
     node: RunningNode, model_dir: Path, other_dir: Path, tmp_path: Path
 ) -> None:
     """SIGSTOP: others are served, its callers may leave, and gliad stops in time."""
-    with RunningNode(tmp_path / "node", SETTINGS) as own:
+    with RunningNode(tmp_path / "node", {**SETTINGS, **({} if FULL else IMPATIENT)}) as own:
         add_manifest(own, model_dir, "stuck")
         add_manifest(own, other_dir)
         client, other = own.client(), own.client()
@@ -170,7 +172,8 @@ def test_an_engine_that_hangs_holds_up_nobody_else(
             for each in waiting:
                 each.close()
             until(  # what they asked for is waited for as long as its answer could be kept
-                lambda: (e := engine_of(other, "stuck")) is not None and e.state == "ready", 60.0
+                lambda: (e := engine_of(other, "stuck")) is not None and e.state == "ready",
+                10.0 + (30.0 if FULL else IMPATIENT["session"]["ending_s"]),
             )
             os.kill(stuck, signal.SIGCONT)
             assert len(run(other, prompt(50, 12), "stuck").tokens) == 8
