@@ -9,7 +9,7 @@ from typing import Any
 
 from daemon import show
 from daemon.verbs.arguments import absolute
-from daemon.verbs.watching import watch
+from daemon.verbs.watching import add_flags, listing
 from glia.client import Client
 from glia.local.values import PeerValue
 
@@ -29,8 +29,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     identity.add_argument("--json", action="store_true")
     identity.set_defaults(verb=_id)
     peers = verbs.add_parser("peers", parents=[common], help="list, add, forget, ban peers")
-    peers.add_argument("--watch", action="store_true", help="again every second, until Ctrl-C")
-    peers.add_argument("--json", action="store_true", help="with --watch, a line of JSON each time")
+    add_flags(peers)
     peers.set_defaults(verb=_list)
     _add_changes(peers.add_subparsers(metavar="add|forget|ban"))
 
@@ -69,15 +68,7 @@ def _id(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    with Client.connect(args.data_dir) as client:
-        if args.watch:
-            return watch(client.peers, _show, as_json=args.json)
-        peers = client.peers()
-    if args.json:
-        show.as_json(peers)
-    else:
-        _show(peers)
-    return 0
+    return listing(args, Client.peers, _show)
 
 
 def _add(args: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from daemon import show
-from daemon.verbs.watching import watch
+from daemon.verbs.watching import add_flags, listing
 from glia.client import Client
 from glia.local.values import RunValue
 
@@ -20,21 +20,12 @@ _MAX_NAME = 64  # of those that can be
 def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     """Declare this module's verb."""
     ps = verbs.add_parser("ps", parents=[common], help="requests: running ones, and the last ones")
-    ps.add_argument("--watch", action="store_true", help="again every second, until Ctrl-C")
-    ps.add_argument("--json", action="store_true", help="with --watch, a line of JSON each time")
+    add_flags(ps)
     ps.set_defaults(verb=_ps)
 
 
 def _ps(args: argparse.Namespace) -> int:
-    with Client.connect(args.data_dir) as client:
-        if args.watch:
-            return watch(client.runs, _show, as_json=args.json)
-        runs = client.runs()
-    if args.json:
-        show.as_json(runs)
-    else:
-        _show(runs)
-    return 0
+    return listing(args, Client.runs, _show)
 
 
 def _show(runs: Sequence[RunValue]) -> None:
