@@ -2,11 +2,15 @@
 
 Several at once, until one covers everything or time is up. A peer that did not answer in
 time is said to be unheard: that it has nothing is known of those only that said so.
+
+Anybody may be in the directory under any key: so more are taken from it than could be asked
+at once, and who of them is asked first is drawn (p2p/choosing.py).
 """
 
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -22,16 +26,16 @@ from glia.errors import (
     RemoteProtocolError,
 )
 from glia.graph.boundaries import boundaries
-from glia.graph.ids import PrefixKey, WindowId
+from glia.graph.ids import WindowId
 from p2p.asking import Asking, Keys
+from p2p.choosing import in_drawn_order
 from p2p.host import Directory, Found, PeerId, Stream
 from p2p.messages import FoundChain
-from p2p.search import Answer, Search
+from p2p.search import PATIENCE_S, Answer, Search
 from p2p.walking import Question, Walk, record_bytes
 
 RECORDS_BUDGET_BYTES = 64 * 1024 * 1024  # of one chain's records
-MAX_PROVIDERS = 8  # asked of the directory at once
-PATIENCE_S = 0.3  # with known peers, before the directory is asked too
+MAX_PROVIDERS = 128  # taken from the directory, of one key
 _RESET_S = 1.0
 _log = logging.getLogger("gliad.p2p.finding")
 
@@ -44,12 +48,17 @@ class Roads:
 
     Attributes:
         open_stream: to a peer that speaks /glia/find/1. Raises: NetworkError.
-        meet: makes a peer of the directory reachable. Raises: NetworkError, BadRequest.
+        meet: makes a peer of the directory reachable; True where it was not. Raises:
+            NetworkError, BadRequest.
+        part: the opposite, of one that had nothing. Never raises.
+        is_proven: whether a peer gave what it said to have, before.
     """
 
     open_stream: Callable[[PeerId], Awaitable[Stream]]
     directory: Directory | None = None
-    meet: Callable[[Found], Awaitable[None]] | None = None
+    meet: Callable[[Found], Awaitable[bool | None]] | None = None
+    part: Callable[[PeerId], Awaitable[None]] | None = None
+    is_proven: Callable[[PeerId], bool] = lambda _: False
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,9 @@ class Finder:
         at_least: windows that are here: an answer is longer.
         check: whether a walked chain's links are accepted.
         tell_bad: hears who broke the rules. Never raises.
+        windows: that others attest, of this prompt: (number of windows, window id). Who has
+            one of them is looked up in another place than who has its key.
+        source: draws whom of the directory to ask.
     """
 
     def __init__(
@@ -80,14 +92,18 @@ class Finder:
         nursery: trio.Nursery,
         *,
         at_least: int = 0,
+        windows: Sequence[tuple[int, WindowId]] = (),
+        source: random.Random | None = None,
     ) -> None:
         self._question, self._keys, self._roads = question, keys, roads
         self._check, self._tell_bad, self._nursery = check, tell_bad, nursery
+        self._source = source or random.SystemRandom()
         self._search = Search(keys[-1][0], at_least, question.classes)
         announced = set(boundaries(keys[-1][0])) | {keys[-1][0]}
-        self._look_ups = [each for each in keys if each[0] in announced]  # the longest last
+        names: list[tuple[int, bytes]] = [*windows, *(key for key in keys if key[0] in announced)]
+        self._look_ups = sorted(names, key=lambda name: name[0])  # the longest last, its key behind
         self._is_looking = False
-        self._num_meeting = 0
+        self._found: dict[PeerId, Found] = {}
         self._is_first = True
         self._scopes: set[trio.CancelScope] = set()
         self._wake = trio.Event()
@@ -109,7 +125,7 @@ class Finder:
 
     @property
     def _is_idle(self) -> bool:
-        return not (self._search.num_asked or self._is_looking or self._num_meeting)
+        return not (self._search.num_asked or self._is_looking)
 
     def _start(self, call: Callable[..., Awaitable[None]], *args: object) -> None:
         """In the nursery, until the search is over; also where that is so before it begins."""
@@ -126,7 +142,7 @@ class Finder:
         self._wake.set()
 
     def _ask_more(self) -> None:
-        while (peer := self._search.next_peer()) is not None:
+        while (peer := self._search.next_peer(trio.current_time())) is not None:
             self._start(self._ask, peer, self._is_first)
             self._is_first = False
         if self._is_idle:
@@ -134,49 +150,53 @@ class Finder:
 
     async def _changed(self) -> None:
         self._wake = trio.Event()
-        with trio.move_on_after(PATIENCE_S) as patience:
+        now_s = trio.current_time()
+        until_s = self._search.until_s(now_s) if self._search.has_waiting else now_s + PATIENCE_S
+        with trio.move_on_at(until_s) as patience:
             await self._wake.wait()
         if patience.cancelled_caught and not self._search.has_waiting:
             self._look_up()
 
     def _look_up(self) -> None:
-        """Ask the directory for the longest boundary that it was not asked for yet."""
+        """Ask the directory for the longest that it was not asked for yet."""
         if self._roads.directory is None or self._is_looking or not self._look_ups:
             return
-        num_windows, key = self._look_ups.pop()
+        num_windows, name = self._look_ups.pop()
         if num_windows <= self._search.num_windows:
             self._look_ups.clear()
             return
         self._is_looking = True
-        self._start(self._ask_directory, self._roads.directory, key)
+        self._start(self._ask_directory, self._roads.directory, name)
 
-    async def _ask_directory(self, directory: Directory, key: PrefixKey) -> None:
+    async def _ask_directory(self, directory: Directory, name: bytes) -> None:
         try:
-            for found in await directory.providers(key, MAX_PROVIDERS):
-                self._num_meeting += 1
-                self._start(self._meet, found)
+            providers = await directory.providers(name, MAX_PROVIDERS)
         except Exception:
             _log.exception("the directory failed")
+        else:
+            found = in_drawn_order(providers, self._source, self._roads.is_proven)
+            self._found = {each.peer: each for each in found} | self._found
+            self._search.add_strangers(each.peer for each in found)
         finally:
             self._is_looking = False
 
-    async def _meet(self, found: Found) -> None:
-        """All at once: anybody may be in the directory, with addresses where nobody answers."""
+    async def _ask_stranger(self, found: Found) -> None:
+        """One of the directory. Raises: NetworkError, BadRequest, as `Roads.meet`."""
+        is_new = self._roads.meet is not None and bool(await self._roads.meet(found))
         try:
-            if self._roads.meet is not None:
-                await self._roads.meet(found)
-            self._search.add([found.peer])
-        except (NetworkError, BadRequest) as error:
-            _log.debug("%s of the directory: %s", found.peer, error)
-        except Exception:
-            _log.exception("meeting %s failed", found.peer)
+            await self._hear(found.peer, is_first=False)
         finally:
-            self._num_meeting -= 1
+            if is_new and self._roads.part is not None and not self._search.has_some(found.peer):
+                with trio.CancelScope(deadline=trio.current_time() + _RESET_S, shield=True):
+                    await self._roads.part(found.peer)
 
     async def _ask(self, peer: PeerId, is_first: bool) -> None:
         try:
-            await self._hear(peer, is_first)
-        except NetworkError as error:
+            if peer in self._found:
+                await self._ask_stranger(self._found[peer])
+            else:
+                await self._hear(peer, is_first)
+        except (BadRequest, NetworkError) as error:
             _log.debug("asking %s: %s", peer, error)
         except (HashMismatch, RemoteProtocolError) as error:
             _log.info("asking %s: %s", peer, error)

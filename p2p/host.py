@@ -123,7 +123,21 @@ class Found:
 
 
 class Directory(Protocol):
-    """The DHT: hints, never the only way to find anything (T6)."""
+    """The DHT: hints, never the only way to find anything (T6).
+
+    Attributes:
+        rendezvous: peers that are told and asked besides those closest to a key, while they
+            are connected: whom the user named. Whoever surrounds a key does not surround them.
+        is_proven: whether a peer gave what it said to have, before: it loses its place in what
+            is kept here for others to nobody who did not.
+        num_crowded: look-ups that found the peers closest to a key too close.
+    """
+
+    rendezvous: Callable[[], Sequence[PeerId]]
+    is_proven: Callable[[PeerId], bool]
+
+    @property
+    def num_crowded(self) -> int: ...
 
     async def provide(self, key: bytes) -> None:
         """Say that this node has `key` (32 bytes). Raises: PeerUnreachable."""

@@ -12,7 +12,10 @@ from p2p.messages import FoundChain
 from p2p.source import Provides
 from p2p.walking import Walk
 
-MAX_ASKED = 4  # at once
+MAX_ASKED = 4  # at once, of those that are known
+MAX_ASKED_STRANGERS = 16  # of the directory's, most of which may be of one mind
+MAX_OPEN = 128  # with those that hold no place any more
+PATIENCE_S = 0.3  # then who was asked holds no place any more, though it may answer yet
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,9 @@ class Search:
     def __init__(self, most: int, at_least: int, classes: tuple[str, ...]) -> None:
         self._most, self._at_least, self._classes = most, at_least, classes
         self._waiting: deque[PeerId] = deque()
+        self._strangers: deque[PeerId] = deque()
         self._known: set[PeerId] = set()
-        self._asked: set[PeerId] = set()
+        self._asked: dict[PeerId, float] = {}  # until when it holds a place
         self._heard: dict[PeerId, tuple[FoundChain, ...]] = {}
         self.unheard: set[PeerId] = set()
         self.best: Answer | None = None
@@ -66,29 +70,49 @@ class Search:
 
     @property
     def has_waiting(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._waiting or self._strangers)
 
     def add(self, peers: Iterable[PeerId]) -> None:
         """More peers to ask, the most promising first; each is asked once."""
+        self._add(self._waiting, peers)
+
+    def add_strangers(self, peers: Iterable[PeerId]) -> None:
+        """Peers that only say of themselves that they have something; more of them at once."""
+        self._add(self._strangers, peers)
+
+    def _add(self, queue: deque[PeerId], peers: Iterable[PeerId]) -> None:
         for peer in peers:
             if peer not in self._known:
                 self._known.add(peer)
-                self._waiting.append(peer)
+                queue.append(peer)
 
-    def next_peer(self) -> PeerId | None:
+    def next_peer(self, now_s: float) -> PeerId | None:
         """Whom to ask now; `ended` is to be called when it was."""
-        if not self._waiting or len(self._asked) >= MAX_ASKED:
+        num = sum(until_s > now_s for until_s in self._asked.values())
+        if self._waiting and num < MAX_ASKED:
+            peer = self._waiting.popleft()
+        elif self._strangers and num < MAX_ASKED_STRANGERS and len(self._asked) < MAX_OPEN:
+            peer = self._strangers.popleft()
+        else:
             return None
-        peer = self._waiting.popleft()
-        self._asked.add(peer)
+        self._asked[peer] = now_s + PATIENCE_S
         self.unheard.add(peer)
         return peer
+
+    def until_s(self, now_s: float) -> float:
+        """When the next of those that are asked gives its place to another."""
+        later = (until_s for until_s in self._asked.values() if until_s > now_s)
+        return min(later, default=now_s + PATIENCE_S)
 
     def heard(self, peer: PeerId, chains: tuple[FoundChain, ...]) -> list[FoundChain]:
         """A peer answered. Which of its chains are worth walking, the best first."""
         self._heard[peer] = chains
         self.unheard.discard(peer)
         return sorted(filter(self.is_better, chains), key=self._rank)
+
+    def has_some(self, peer: PeerId) -> bool:
+        """Whether a peer said to have something."""
+        return bool(self._heard.get(peer))
 
     def is_better(self, chain: FoundChain) -> bool:
         """Whether a chain is better than what there is."""
@@ -103,7 +127,7 @@ class Search:
 
     def ended(self, peer: PeerId) -> None:
         """A peer is not asked any more, whether it answered or not."""
-        self._asked.discard(peer)
+        self._asked.pop(peer, None)
 
     def result(self) -> Answer | None:
         """The best, with all who have some of it."""

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
+from collections.abc import Sequence
+from functools import lru_cache
+
 from libp2p.abc import IHost
 from libp2p.kad_dht.kad_dht import DHTMode, KadDHT
 from libp2p.peer.id import ID
 from libp2p.records.validator import NamespacedValidator
 
+from glia.errors import PeerUnreachable
+from p2p.claims import MAX_KEYS_PER_PEER, Draw
+from p2p.host import PeerId
 from p2p.libp2p import caps
+from p2p.libp2p.names import peer_object, peer_text
 from p2p.libp2p.records import (
     NAMESPACE,
     GuardedProviders,
@@ -15,8 +24,10 @@ from p2p.libp2p.records import (
     RecordValidator,
     Validate,
 )
+from p2p.lookup import NUM_CLOSEST
 
 _RATE_WINDOW_S = 10.0
+_FEW = 5  # known peers, so that those which were only heard of are asked, too
 
 
 class GuardedKad(KadDHT):
@@ -36,13 +47,39 @@ class GuardedKad(KadDHT):
             validator_changed=True,
             strict_validation=True,
         )
-        self.provider_store = GuardedProviders(host, self.peer_routing)
-        self.value_store = GuardedValues(host, self.local_peer_id)
-        self._provider_rate_max = caps.MAX_PROVIDED_PER_PEER
+        self.draw = Draw(secrets.token_bytes(32))
+        self.provider_store = GuardedProviders(host, self.peer_routing, self.draw)
+        self.value_store = GuardedValues(host, self.local_peer_id, self.draw)
+        self._provider_rate_max = MAX_KEYS_PER_PEER
         self._provider_rate_window = _RATE_WINDOW_S
         self._inbound_limiter.total_tokens = caps.MAX_KAD_STREAMS
 
-    async def closest(self, key: bytes) -> list[ID]:
-        """The peers that keep a key's records, this node not among them."""
-        found = await self.peer_routing.find_closest_peers_network(key)
-        return [peer for peer in found if peer != self.local_peer_id]
+    def neighbours(self, key: bytes) -> list[PeerId]:
+        """Peers that may be asked who is closer to a key, the closest first."""
+        found = [*self.routing_table.find_local_closest_peers(key, NUM_CLOSEST)]
+        found += self.host.get_connected_peers()
+        if len(set(found)) < _FEW:
+            found += self.host.get_peerstore().peer_ids()
+        known = dict.fromkeys(peer_text(peer) for peer in found if peer != self.local_peer_id)
+        return sorted(known, key=lambda peer: distance(peer, key))
+
+    async def closer(self, peer: PeerId, key: bytes) -> Sequence[PeerId]:
+        """The closest to a key that a peer knows. Raises: PeerUnreachable, BadRequest.
+
+        The library answers with nobody where a peer has failed; then it is not connected.
+        """
+        asked = peer_object(peer)
+        found = await self.peer_routing._query_peer_for_closest(asked, key)
+        if not self.host.get_network().get_connections(asked):
+            raise PeerUnreachable(f"peer {peer} does not answer")
+        return [peer_text(each) for each in found]
+
+
+def distance(peer: PeerId, key: bytes) -> int:
+    """Of a peer from a key, as Kademlia has it."""
+    return _place(peer) ^ int.from_bytes(hashlib.sha256(key).digest(), "big")
+
+
+@lru_cache(maxsize=4096)
+def _place(peer: PeerId) -> int:
+    return int.from_bytes(hashlib.sha256(ID.from_base58(peer).to_bytes()).digest(), "big")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import struct
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import varint
@@ -21,50 +20,51 @@ from libp2p.records.validator import Validator
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
 from glia.errors import RemoteProtocolError
-from p2p.host import MAX_VALUE_BYTES
+from p2p.claims import Claims, Draw
+from p2p.host import MAX_VALUE_BYTES, PeerId
 from p2p.libp2p import caps
+from p2p.libp2p.names import peer_text
+from p2p.values import MAX_VALUES, kept_values
 
 NAMESPACE = "glia"
-MAX_VALUES = 8  # under one key; the oldest gives way
-_MAX_PROVIDERS = 20  # of one key
+_MAX_SHOWN = 32  # providers in one answer, others each time: so that they fit a message
+_MAX_ADDRESSES = 8
+_MAX_ADDRESS_BYTES = 128
 _LENGTH = struct.Struct(">H")
 
 Validate = Callable[[bytes, bytes], bool]
 
 
 class GuardedProviders(ProviderStore):
-    """At most MAX_PROVIDED_PER_PEER keys of one peer and MAX_PROVIDED in all, oldest out."""
+    """Bounded by peer, by key and in all (p2p/claims.py).
 
-    def __init__(self, host: IHost, peer_routing: Any) -> None:
+    Attributes:
+        is_proven: see p2p.host.Directory.
+    """
+
+    def __init__(self, host: IHost, peer_routing: Any, draw: Draw) -> None:
         super().__init__(host, peer_routing)
-        self._order: OrderedDict[tuple[str, bytes], None] = OrderedDict()
-        self._by_peer: dict[str, OrderedDict[bytes, None]] = {}
+        self.is_proven: Callable[[PeerId], bool] = lambda peer: False
+        self._claims = Claims[ProviderRecord](draw, lambda peer: self.is_proven(peer))
 
     def add_provider(self, key: bytes, provider: PeerInfo) -> None:
         """Keep that a peer has a key."""
-        peer = str(provider.peer_id)
-        self._remove(peer, key)
-        if len(self.providers.get(key, ())) >= _MAX_PROVIDERS:
-            return
-        own = self._by_peer.setdefault(peer, OrderedDict())
-        own[key] = self._order[peer, key] = None
-        self.providers.setdefault(key, {})[peer] = ProviderRecord(provider, time.time())
-        if len(own) > caps.MAX_PROVIDED_PER_PEER:
-            self._remove(peer, next(iter(own)))
-        if len(self._order) > caps.MAX_PROVIDED:
-            self._remove(*next(iter(self._order)))
+        short = [each for each in provider.addrs if len(each.to_bytes()) <= _MAX_ADDRESS_BYTES]
+        kept = PeerInfo(provider.peer_id, short[:_MAX_ADDRESSES])
+        self._claims.put(key, peer_text(provider.peer_id), ProviderRecord(kept))
 
     def cleanup_expired(self) -> None:
-        """Forget what is too old: `_order` is by age."""
-        while self._order:
-            peer, key = next(iter(self._order))
-            if not self.providers[key][peer].is_expired():
-                return
-            self._remove(peer, key)
+        """Forget what is too old."""
+        while (oldest := self._claims.oldest()) and oldest[2].is_expired():
+            self._claims.remove(*oldest[:2])
 
     def get_providers(self, key: bytes) -> list[PeerInfo]:
-        records = self.providers.get(key, {}).values()
-        return [record.provider_info for record in records if not record.is_expired()]
+        alive = [record for record in self._claims.of(key).values() if not record.is_expired()]
+        shown = secrets.SystemRandom().sample(alive, min(len(alive), _MAX_SHOWN))
+        return [record.provider_info for record in shown]
+
+    def size(self) -> int:
+        return len(self._claims)
 
     async def send_provider(self, peer: ID, key: bytes) -> None:
         """Tell a peer that this node has a key; the library does not wait for its answer.
@@ -90,17 +90,6 @@ class GuardedProviders(ProviderStore):
         provider.addrs.extend(address.to_bytes() for address in self.host.get_addrs())
         provider.signedRecord = envelope
         return message
-
-    def _remove(self, peer: str, key: bytes) -> None:
-        if (peer, key) not in self._order:
-            return
-        del self._order[peer, key]
-        del self._by_peer[peer][key]
-        if not self._by_peer[peer]:
-            del self._by_peer[peer]
-        del self.providers[key][peer]
-        if not self.providers[key]:
-            del self.providers[key]
 
 
 def join_values(values: Sequence[bytes]) -> bytes:
@@ -153,17 +142,16 @@ class RecordValidator(Validator):
 
 
 class GuardedValues(ValueStore):
-    """Keeps the values that a key had beside a new one, up to MAX_VALUES."""
+    """Keeps the values that a key had beside a new one (p2p/values.py)."""
+
+    def __init__(self, host: IHost, local_peer_id: ID, draw: Draw) -> None:
+        super().__init__(host, local_peer_id)
+        self._draw = draw
 
     def put_record(self, key: bytes, record: Record) -> None:
         """Keep a record that was validated."""
         old = self.get(key)
         before = split_values(old.value) if old is not None else []
-        values = merge_values(before, split_values(record.value))
+        values = kept_values(self._draw, key, [*before, *split_values(record.value)])
         merged = Record(key=key, value=join_values(values), timeReceived=record.timeReceived)
         super().put_record(key, merged)
-
-
-def merge_values(before: Iterable[bytes], new: Sequence[bytes]) -> list[bytes]:
-    """The newest MAX_VALUES of both, each once, oldest first."""
-    return [*(value for value in before if value not in new), *new][-MAX_VALUES:]

@@ -22,6 +22,7 @@ from multiaddr import Multiaddr
 
 from p2p.crowds import crowd_of
 from p2p.host import Limits
+from p2p.libp2p.banned import Banned
 from p2p.libp2p.doorman import Doorman
 from p2p.libp2p.listener import GuardedTCP, Listener
 from p2p.libp2p.yamux import GuardedYamux
@@ -61,7 +62,7 @@ class GuardedSwarm(Swarm):
     ) -> None:
         self._doorman = Doorman(limits)
         self._limits = limits
-        self.banned: set[ID] = set()
+        self.banned = Banned()
         self.on_connect: Callable[[ID], None] = lambda peer: None
         self.on_disconnect: Callable[[ID], None] = lambda peer: None
         super().__init__(

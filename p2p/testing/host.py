@@ -15,7 +15,7 @@ from p2p.host import Address, Connection, Handler, Limits, PeerId, Stream
 from p2p.testing.connection import SimConnection
 from p2p.testing.gossip import SimGossip
 from p2p.testing.names import peer_in
-from p2p.testing.records import Reached, Records, SimDirectory, Validate
+from p2p.testing.records import DEAF_S, Records, SimDirectory, Validate
 from p2p.testing.road import Road
 from p2p.testing.stream import SimStream, stream_pair
 
@@ -28,9 +28,6 @@ class World(Protocol):
 
     def at(self, peer: PeerId) -> SimHost | None:
         """The host that has this peer id, if it is there."""
-
-    def hosts(self) -> Sequence[SimHost]:
-        """All that are there."""
 
     def road(self, start: str, end: str) -> Road:
         """From one host to another."""
@@ -65,7 +62,7 @@ class SimHost:
         self.counters = Counter[str]()
         self.records = Records(peer, validate)
         self.directory = SimDirectory(
-            peer, address, self.records, self._reached, self._learn, self._note
+            peer, address, self.records, self._reach, self._learn, self._note, world.start
         )
         self.gossip = SimGossip(self._spread, self._note)
         self._world, self._peer, self._address, self._limits = world, peer, address, limits
@@ -207,6 +204,8 @@ class SimHost:
         self._learn(other.peer_id, other._address)
         other._learn(self._peer, self._address)
         self._note("connected", other.name)
+        self.directory.met(other.peer_id)
+        other.directory.met(self._peer)
 
     def _learn(self, peer: PeerId, address: Address) -> None:
         self._known[peer] = address
@@ -263,16 +262,20 @@ class SimHost:
             else:
                 stream.lose()
 
-    def _reached(self) -> list[Reached]:
-        """Hosts of the directory that can be asked now."""
-        if not self._connections:
-            return []
-        found = [Reached(self.records, 0.0)]
-        for other in self._world.hosts():
+    async def _reach(self, peer: PeerId) -> Records:
+        """Ask a host of the directory something. Raises: PeerUnreachable."""
+        self.counters["directory_messages"] += 1
+        other, began_s = self._world.at(peer), trio.current_time()
+        if other is not None:
             there = self._world.road(self.name, other.name)
-            if other is not self and not there.is_cut:
-                found.append(Reached(other.records, 2 * there.link.latency_s))
-        return found
+            back = self._world.road(other.name, self.name)
+            if not there.is_cut:
+                await trio.sleep_until(there.arrival_s(0, began_s))
+                await trio.sleep_until(back.arrival_s(0, trio.current_time()))
+                if self._world.at(peer) is other and not there.is_cut:
+                    return other.records
+        await trio.sleep_until(began_s + DEAF_S)
+        raise PeerUnreachable(f"peer {peer} does not answer")
 
     def _spread(self, topic: str, message: bytes) -> None:
         """Word goes from member to connected member; each hears it once, on the first way."""

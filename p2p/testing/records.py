@@ -1,28 +1,31 @@
 """The DHT: each record lies at the hosts whose ids are closest to its key.
 
-Routing is taken as perfect: whoever looks finds the closest of all hosts it can reach, two
-round trips later. What the hosts then answer is their affair (`Records.drops`).
+A look-up goes from host to host, as Kademlia's does and with the same decisions as on libp2p
+(p2p/routing.py). Modelled: a message to a host and its answer take a round trip and no
+connection, and fail where the road is cut or nobody is there, after DEAF_S. What a host
+answers is its affair (`Records.drops`, `Records.names`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 
 import blake3
 import trio
 
 from glia.errors import BadRequest, PeerUnreachable
+from p2p.claims import Claims, Draw
 from p2p.host import MAX_VALUE_BYTES, Address, Found, PeerId
+from p2p.looking import ASK_S, ENOUGH, Start, ask_all
+from p2p.routing import Routing
+from p2p.testing.kad import Table, distance
+from p2p.values import kept_values
 
 Validate = Callable[[bytes, bytes], bool]
+DEAF_S = 5.0
 _KEY_BYTES = 32
-_REPLICAS = 20
 _PROVIDER_LIFE_S = 48 * 3600.0
 _VALUE_LIFE_S = 48 * 3600.0
-_MAX_PROVIDERS = 20
-_MAX_VALUES = 8
-_ROUND_TRIPS = 2
 
 
 def take_all(key: bytes, value: bytes) -> bool:
@@ -31,47 +34,44 @@ def take_all(key: bytes, value: bytes) -> bool:
 
 
 class Records:
-    """What one host keeps for others.
+    """What one host keeps for others, and whom it knows.
 
     Attributes:
         drops: it takes records and answers with nothing, as a censor does.
+        names: whom it says are the closest to any key, instead of those that are.
     """
 
     def __init__(self, peer: PeerId, validate: Validate) -> None:
         self.drops = False
+        self.names: Sequence[PeerId] = ()
         self.validate = validate
-        self._place = blake3.blake3(peer.encode()).digest()
-        self._providers: dict[bytes, dict[PeerId, tuple[Address, float]]] = {}
+        self.is_proven: Callable[[PeerId], bool] = lambda peer: False
+        self.table = Table(peer)
+        self._draw = Draw(blake3.blake3(peer.encode()).digest())
+        self._providers = Claims[tuple[Address, float]](self._draw, lambda one: self.is_proven(one))
         self._values: dict[bytes, dict[bytes, float]] = {}
 
-    def distance(self, key: bytes) -> int:
-        """Of this host from a key."""
-        place = blake3.blake3(key).digest()
-        return int.from_bytes(self._place, "big") ^ int.from_bytes(place, "big")
+    def closest(self, key: bytes, asker: PeerId) -> Sequence[PeerId]:
+        """Whom it names; it knows the asker from now on."""
+        found = self.names or self.table.closest(key)
+        self.table.add(asker)
+        return [peer for peer in found if peer != asker]
 
     def add_provider(self, key: bytes, peer: PeerId, address: Address) -> None:
-        """The oldest gives way."""
-        found = self._providers.setdefault(key, {})
-        found.pop(peer, None)
-        found[peer] = address, trio.current_time() + _PROVIDER_LIFE_S
-        if len(found) > _MAX_PROVIDERS:
-            del found[next(iter(found))]
+        self._providers.put(key, peer, (address, trio.current_time() + _PROVIDER_LIFE_S))
 
     def providers(self, key: bytes) -> list[tuple[PeerId, Address]]:
         """Those that have not expired."""
-        now_s, found = trio.current_time(), self._providers.get(key, {})
+        now_s, found = trio.current_time(), self._providers.of(key)
         alive = [(peer, address) for peer, (address, until_s) in found.items() if now_s < until_s]
         return [] if self.drops else alive
 
     def add_value(self, key: bytes, value: bytes) -> None:
-        """Kept if it is valid; the oldest gives way."""
+        """Kept if it is valid, and there is a place for it."""
         if not self.validate(key, value):
             return
-        found = self._values.setdefault(key, {})
-        found.pop(value, None)
-        found[value] = trio.current_time() + _VALUE_LIFE_S
-        if len(found) > _MAX_VALUES:
-            del found[next(iter(found))]
+        found = {**self._values.get(key, {}), value: trio.current_time() + _VALUE_LIFE_S}
+        self._values[key] = {each: found[each] for each in kept_values(self._draw, key, found)}
 
     def values(self, key: bytes) -> list[bytes]:
         """Those that have not expired."""
@@ -79,20 +79,13 @@ class Records:
         return [] if self.drops else [value for value, until_s in found.items() if now_s < until_s]
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """A host that can be asked, and how long that takes."""
-
-    records: Records
-    rtt_s: float
-
-
 class SimDirectory:
     """One host's view of the DHT.
 
     Args:
-        ask: every host that can be reached now, this one included; none without a connection.
+        reach: a round trip to a peer: what it keeps. Raises: PeerUnreachable.
         learn: is told addresses that were found.
+        start: runs something beside.
     """
 
     def __init__(
@@ -100,25 +93,61 @@ class SimDirectory:
         peer: PeerId,
         address: Address,
         own: Records,
-        ask: Callable[[], Sequence[Reached]],
+        reach: Callable[[PeerId], Awaitable[Records]],
         learn: Callable[[PeerId, Address], None],
         note: Callable[..., None],
+        start: Start,
     ) -> None:
         self._peer, self._address, self._own = peer, address, own
-        self._ask, self._learn, self._note = ask, learn, note
+        self._reach, self._learn, self._note, self._start = reach, learn, note, start
+        self.routing = Routing(own.table.closest, self._closer, distance, start)
+
+    @property
+    def rendezvous(self) -> Callable[[], Sequence[PeerId]]:
+        return self.routing.rendezvous
+
+    @rendezvous.setter
+    def rendezvous(self, peers: Callable[[], Sequence[PeerId]]) -> None:
+        self.routing.rendezvous = peers
+
+    @property
+    def is_proven(self) -> Callable[[PeerId], bool]:
+        return self._own.is_proven
+
+    @is_proven.setter
+    def is_proven(self, is_proven: Callable[[PeerId], bool]) -> None:
+        self._own.is_proven = is_proven
+
+    @property
+    def num_crowded(self) -> int:
+        return self.routing.num_crowded
+
+    def met(self, peer: PeerId) -> None:
+        """A peer that is connected now; the first one is asked who is near."""
+        is_first = not self._own.table.closest(bytes(_KEY_BYTES), 1)
+        self._own.table.add(peer)
+        if is_first:
+            self._start(self.join)
+
+    async def join(self) -> None:
+        """Know who is near, and be known by them."""
+        await self.routing.closest(self._peer.encode())
 
     async def provide(self, key: bytes) -> None:
-        closest = await self._closest(key)
-        if not closest:
-            raise PeerUnreachable("no peer of the directory is connected")
+        async def tell(peer: PeerId) -> None:
+            (await self._reach(peer)).add_provider(key, self._peer, self._address)
+
+        await self._tell(key, tell)
+        self._own.add_provider(key, self._peer, self._address)
         self._note("provide", key.hex())
-        for records in closest:
-            records.add_provider(key, self._peer, self._address)
 
     async def providers(self, key: bytes, most: int) -> list[Found]:
-        found: dict[PeerId, Address] = {}
-        for records in await self._closest(key):
-            found.update(records.providers(key))
+        found = dict(self._own.providers(_checked(key)))
+
+        async def ask(peer: PeerId) -> None:
+            found.update((await self._reach(peer)).providers(key))
+
+        await self._ask_all(await self.routing.keepers(key), ask, ENOUGH)
         found.pop(self._peer, None)
         self._note("providers", key.hex(), len(found))
         for peer, address in found.items():
@@ -128,23 +157,45 @@ class SimDirectory:
     async def put(self, key: bytes, value: bytes) -> None:
         if len(value) > MAX_VALUE_BYTES or not self._own.validate(key, value):
             raise BadRequest("not a record of the directory")
-        closest = await self._closest(key)
-        if not closest:
-            raise PeerUnreachable("no peer of the directory is connected")
+
+        async def tell(peer: PeerId) -> None:
+            (await self._reach(peer)).add_value(key, value)
+
+        await self._tell(key, tell)
+        self._own.add_value(key, value)
         self._note("put", key.hex(), len(value))
-        for records in closest:
-            records.add_value(key, value)
 
     async def get(self, key: bytes) -> list[bytes]:
-        found: dict[bytes, None] = {}
-        for records in await self._closest(key):
-            found.update(dict.fromkeys(records.values(key)))
+        found = dict.fromkeys(self._own.values(_checked(key)))
+
+        async def ask(peer: PeerId) -> None:
+            found.update(dict.fromkeys((await self._reach(peer)).values(key)))
+
+        await self._ask_all(await self.routing.keepers(key), ask, ENOUGH)
         self._note("get", key.hex(), len(found))
         return [value for value in found if self._own.validate(key, value)]
 
-    async def _closest(self, key: bytes) -> list[Records]:
-        if len(key) != _KEY_BYTES:
-            raise BadRequest(f"a key has {_KEY_BYTES} bytes, this one {len(key)}")
-        reached = sorted(self._ask(), key=lambda one: one.records.distance(key))[:_REPLICAS]
-        await trio.sleep(_ROUND_TRIPS * max((one.rtt_s for one in reached), default=0.0))
-        return [one.records for one in reached]
+    async def _tell(self, key: bytes, tell: Callable[[PeerId], Awaitable[None]]) -> None:
+        if not await self._ask_all(await self.routing.keepers(_checked(key)), tell):
+            raise PeerUnreachable("no peer of the directory could be told")
+
+    async def _ask_all(
+        self, peers: Sequence[PeerId], ask: Callable[[PeerId], Awaitable[None]], enough: float = 1.0
+    ) -> int:
+        return await ask_all(peers, ask, self._start, ASK_S, enough)
+
+    async def _closer(self, peer: PeerId, key: bytes) -> Sequence[PeerId]:
+        try:
+            closer = (await self._reach(peer)).closest(key, self._peer)
+        except PeerUnreachable:
+            self._own.table.remove(peer)
+            raise
+        self._own.table.add(peer)
+        return closer
+
+
+def _checked(key: bytes) -> bytes:
+    """Raises: BadRequest."""
+    if len(key) != _KEY_BYTES:
+        raise BadRequest(f"a key has {_KEY_BYTES} bytes, this one {len(key)}")
+    return key

@@ -173,11 +173,12 @@ def test_without_anybody_it_is_tried_again_and_counted(tmp_path: Path) -> None:
     chain = make_chain(3)
 
     async def body(net: Internet, ours: Net, theirs: Net, nursery: trio.Nursery) -> None:
-        await ours.host.disconnect(theirs.host.peer_id)
+        net.cut("ours", "theirs")
         publish(ours, chain, hold_s=0)
         nursery.start_soon(announcer_of(ours).run)
         await trio.sleep(30)
         assert ours.counters["announce_failed"] == 1
+        net.heal("ours", "theirs")
         await ours.host.connect(theirs.host.addresses()[0])
         await trio.sleep(120)
         assert await has(theirs, chain) == [3]
@@ -204,7 +205,6 @@ def test_while_the_network_is_off_nothing_is_tried(tmp_path: Path) -> None:
     two_nodes(tmp_path, body)
 
 
-def test_what_others_attest_is_announced_with_their_link(tmp_path: Path) -> None:
 def test_who_is_silent_hears_and_announces_nothing(tmp_path: Path) -> None:
     chain = make_chain(20)
 
@@ -219,6 +219,7 @@ def test_who_is_silent_hears_and_announces_nothing(tmp_path: Path) -> None:
     two_nodes(tmp_path, body)
 
 
+def test_what_others_attest_is_announced_with_their_link(tmp_path: Path) -> None:
     chain = make_chain(3)
     other = Signer(b"\2" * 32)
 

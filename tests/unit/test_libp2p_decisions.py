@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from libp2p.peer.id import ID
 from libp2p.peer.peerinfo import PeerInfo
 from multiaddr import Multiaddr
 
 from glia.errors import BadRequest, RemoteProtocolError
+from p2p.claims import MAX_KEYS_PER_PEER, MAX_PEERS_PER_KEY, Draw
 from p2p.host import Address, Limits, PeerId
 from p2p.libp2p import caps
+from p2p.libp2p.banned import MAX_BANNED, Banned
 from p2p.libp2p.doorman import Doorman
 from p2p.libp2p.muting import Muting
 from p2p.libp2p.names import address_text, dialable, parse_address
 from p2p.libp2p.records import (
-    MAX_VALUES,
     GuardedProviders,
     RecordValidator,
     join_values,
-    merge_values,
     split_values,
     value_key,
 )
+from p2p.values import MAX_VALUES
 
 LIMITS = Limits(max_pending=4, max_pending_per_address=2, max_connections=5,
                 max_connections_per_address=3)  # fmt: skip
@@ -86,9 +89,6 @@ def test_muting_remembers_few_peers() -> None:
 def test_values_of_one_key_are_joined_and_split_again() -> None:
     values = [bytes([n]) * (n + 1) for n in range(MAX_VALUES)]
     assert split_values(join_values(values)) == values
-    assert merge_values([b"1", b"2"], [b"2", b"3"]) == [b"1", b"2", b"3"]
-    many = [bytes([n]) for n in range(20)]
-    assert merge_values(many[:10], many[10:]) == many[-MAX_VALUES:]
 
 
 @pytest.mark.parametrize(
@@ -126,23 +126,51 @@ class _Host:
         return ID(b"\x12\x20" + bytes(32))
 
 
-def test_records_are_bounded_by_peer_and_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caps, "MAX_PROVIDED", 100)
-    store = GuardedProviders(_Host(), None)  # type: ignore[arg-type]
-    peers = [PeerInfo(ID(b"\x12\x20" + bytes([n]) * 32), []) for n in range(4)]
+def info(number: int, *addresses: str) -> PeerInfo:
+    peer = ID(b"\x12\x20" + number.to_bytes(32, "big"))
+    return PeerInfo(peer, [Multiaddr(each) for each in addresses])
+
+
+def test_providers_are_kept_within_bounds_and_shown_a_few_at_a_time() -> None:
+    store = GuardedProviders(_Host(), None, Draw(bytes(32)))  # type: ignore[arg-type]
     keys = [n.to_bytes(32, "big") for n in range(80)]
     for key in keys:
-        store.add_provider(key, peers[0])
-    assert store.size() == caps.MAX_PROVIDED_PER_PEER
+        store.add_provider(key, info(0))
+    assert store.size() == MAX_KEYS_PER_PEER
     assert not store.get_providers(keys[0])
-    assert store.get_providers(keys[-1]) == [peers[0]]
-    for peer in peers[1:]:
-        for key in keys[:30]:
-            store.add_provider(key, peer)
-    assert store.size() == 100
-    assert len(store._order) == sum(map(len, store._by_peer.values())) == 100
-    store.add_provider(keys[0], peers[3])  # again: it is the newest now, and still one
-    assert store.size() == 100
+    assert store.get_providers(keys[-1]) == [info(0)]
+    long = "/dns4/" + ".".join(["x" * 60] * 3) + "/tcp/1"
+    for number in range(500):
+        store.add_provider(bytes(32), info(number, long, *["/ip4/127.0.0.1/tcp/1"] * 20))
+    assert len(store._claims.of(bytes(32))) == MAX_PEERS_PER_KEY
+    shown = [store.get_providers(bytes(32)) for _ in range(40)]
+    assert {len(each) for each in shown} == {32}
+    assert all(len(one.addrs) == 8 for each in shown for one in each)
+    assert len({one.peer_id for each in shown for one in each}) == MAX_PEERS_PER_KEY
+
+
+def test_providers_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = GuardedProviders(_Host(), None, Draw(bytes(32)))  # type: ignore[arg-type]
+    store.add_provider(bytes(32), info(0))
+    now_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: now_s + 49 * 3600)
+    store.add_provider(bytes(32), info(1))
+    assert store.get_providers(bytes(32)) == [info(1)]
+    store.cleanup_expired()
+    assert store.size() == 1
+
+
+def test_bans_are_remembered_within_bounds() -> None:
+    banned = Banned()
+    for number in range(MAX_BANNED + 1):
+        banned.add(info(number).peer_id)
+        banned.add(info(1).peer_id)
+    assert len(banned) == MAX_BANNED
+    assert info(0).peer_id not in banned
+    assert info(1).peer_id in banned
+    banned.discard(info(1).peer_id)
+    banned.discard(info(0).peer_id)
+    assert info(1).peer_id not in banned
 
 
 def test_addresses_that_can_be_dialled() -> None:

@@ -1,0 +1,99 @@
+"""Asks peers of the directory: for who is closer (p2p/lookup.py), then for what they keep."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable, Sequence
+
+import trio
+
+from p2p.host import PeerId
+from p2p.lookup import LookUp
+
+ASK_S = 3.0  # one peer
+PATIENCE_S = 0.5  # then the next one is asked, too
+LOOK_UP_S = 30.0
+ENOUGH = 0.25  # of those that are asked what they keep: the rest may be there to delay
+_log = logging.getLogger("gliad.p2p.looking")
+
+Start = Callable[[Callable[[], Awaitable[None]]], None]
+
+
+async def look_up(
+    lookup: LookUp, ask: Callable[[PeerId], Awaitable[Sequence[PeerId]]], start: Start
+) -> None:
+    """Until it is over, or time is up.
+
+    Args:
+        ask: a peer for the closest that it knows; may raise anything.
+        start: runs something beside.
+    """
+    changed = trio.Event()
+    waiting: dict[PeerId, float] = {}
+
+    async def one(peer: PeerId) -> None:
+        try:
+            with trio.fail_after(ASK_S):
+                closer = await ask(peer)
+        except Exception as error:  # a peer can make anything of an answer
+            _log.debug("peer %s of the directory fails: %r", peer, error)
+            lookup.failed(peer)
+        else:
+            lookup.answered(peer, closer)
+        finally:
+            waiting.pop(peer, None)
+            changed.set()
+
+    with trio.move_on_after(LOOK_UP_S):
+        while not lookup.is_over:
+            for peer in lookup.next():
+                waiting[peer] = trio.current_time() + PATIENCE_S
+                start(lambda peer=peer: one(peer))  # type: ignore[misc]
+            with trio.move_on_at(min(waiting.values(), default=math.inf)):
+                await changed.wait()
+            changed = trio.Event()
+            for peer in [each for each, at_s in waiting.items() if at_s <= trio.current_time()]:
+                del waiting[peer]
+                lookup.failed(peer)
+
+
+async def ask_all(
+    peers: Sequence[PeerId],
+    ask: Callable[[PeerId], Awaitable[None]],
+    start: Start,
+    limit_s: float,
+    enough: float = 1.0,
+) -> int:
+    """All of these at once. Returns: how many did not fail.
+
+    Args:
+        ask: may raise anything.
+        enough: the share that is waited for, and PATIENCE_S; what comes later is not lost.
+    """
+    num_left, num_done = len(peers), 0
+    is_over, is_enough = trio.Event(), trio.Event()
+
+    async def one(peer: PeerId) -> None:
+        nonlocal num_left, num_done
+        try:
+            with trio.fail_after(limit_s):
+                await ask(peer)
+            num_done += 1
+        except Exception as error:  # a peer can make anything of an answer
+            _log.debug("peer %s of the directory fails: %r", peer, error)
+        finally:
+            num_left -= 1
+            if num_done >= enough * len(peers):
+                is_enough.set()
+            if not num_left:
+                is_enough.set()
+                is_over.set()
+
+    for peer in peers:
+        start(lambda peer=peer: one(peer))  # type: ignore[misc]
+    if peers:
+        await is_enough.wait()
+        with trio.move_on_after(PATIENCE_S):
+            await is_over.wait()
+    return num_done

@@ -1,0 +1,66 @@
+"""Who keeps the records of a key: the peers closest to it, and those where nodes meet anyway."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
+
+from p2p.density import Density
+from p2p.host import PeerId
+from p2p.looking import Start, look_up
+from p2p.lookup import NUM_CLOSEST, LookUp
+
+_NUM_WIDE = 60  # where the closest are too close
+_MAX_RENDEZVOUS = 8
+_log = logging.getLogger("gliad.p2p.routing")
+
+
+class Routing:
+    """One node's view of the directory.
+
+    Args:
+        neighbours: peers that are known, the closest to a key first.
+        ask: a peer for those closest to a key that it knows; may raise anything.
+        distance: of a peer from a key.
+        start: runs something beside.
+
+    Attributes:
+        rendezvous: peers that are told and asked whatever the key, as far as they are connected.
+        num_crowded: keys to which others were too close.
+    """
+
+    def __init__(
+        self,
+        neighbours: Callable[[bytes], Sequence[PeerId]],
+        ask: Callable[[PeerId, bytes], Awaitable[Sequence[PeerId]]],
+        distance: Callable[[PeerId, bytes], int],
+        start: Start,
+    ) -> None:
+        self._neighbours, self._ask = neighbours, ask
+        self._distance, self._start = distance, start
+        self._density = Density()
+        self.rendezvous: Callable[[], Sequence[PeerId]] = lambda: ()
+        self.num_crowded = 0
+        self.num_asked = 0
+
+    async def keepers(self, key: bytes) -> list[PeerId]:
+        """Whom to tell of a key, and to ask for it."""
+        closest = await self.closest(key)
+        meeting = [peer for peer in self.rendezvous() if peer not in closest]
+        return [*closest, *meeting[:_MAX_RENDEZVOUS]]
+
+    async def closest(self, key: bytes) -> list[PeerId]:
+        """The closest that answer; more than usual where these are suspiciously close."""
+        distance = cache(lambda peer: self._distance(peer, key))
+        lookup = LookUp(self._neighbours(key), distance)
+        await look_up(lookup, lambda peer: self._ask(peer, key), self._start)
+        found = lookup.closest()
+        if len(found) == NUM_CLOSEST and self._density.is_crowded(key, list(map(distance, found))):
+            _log.warning("peers have made ids to be the closest to %s", key.hex())
+            self.num_crowded += 1
+            lookup.widen(_NUM_WIDE)
+            await look_up(lookup, lambda peer: self._ask(peer, key), self._start)
+            found = lookup.closest()
+        self.num_asked += lookup.num_asked
+        return found

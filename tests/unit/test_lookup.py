@@ -1,0 +1,149 @@
+"""Look-ups of the directory: over paths that share nobody, and where ids are too close."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from p2p.choosing import in_drawn_order
+from p2p.density import Density
+from p2p.host import Address, Found, PeerId
+from p2p.lookup import NUM_CLOSEST, LookUp
+from p2p.testing.kad import BUCKET_SIZE, Table, distance
+
+KEY = bytes(range(32))
+
+
+class Net:
+    """Peers that know each other as in Kademlia, and answer at once."""
+
+    def __init__(self, num: int) -> None:
+        self.peers = [PeerId(f"peer {number}") for number in range(num)]
+        self.tables = {peer: Table(peer) for peer in self.peers}
+        source = random.Random(num)
+        for table in self.tables.values():
+            for peer in source.sample(self.peers, num):
+                table.add(peer)
+        self.bad: set[PeerId] = set()
+        self.dead: set[PeerId] = set()
+        self.asked: list[PeerId] = []
+
+    def run(self, lookup: LookUp) -> list[PeerId]:
+        while not lookup.is_over:
+            for peer in lookup.next():
+                self.asked.append(peer)
+                if peer in self.dead:
+                    lookup.failed(peer)
+                elif peer in self.bad:
+                    lookup.answered(peer, sorted(self.bad, key=self.distance)[:BUCKET_SIZE])
+                else:
+                    lookup.answered(peer, self.tables[peer].closest(KEY))
+        return lookup.closest()
+
+    def look_up(self, neighbours: Sequence[PeerId], num: int = NUM_CLOSEST) -> list[PeerId]:
+        return self.run(LookUp(neighbours, self.distance, num))
+
+    def distance(self, peer: PeerId) -> int:
+        return distance(peer, KEY)
+
+    def closest(self, num: int) -> list[PeerId]:
+        return sorted(self.peers, key=self.distance)[:num]
+
+
+@pytest.mark.parametrize("num", [1, 2, 5, 30, 300])
+def test_the_closest_are_found_and_nobody_is_asked_twice(num: int) -> None:
+    net = Net(num)
+    for start in net.peers[:5]:
+        found = net.look_up([start])
+        assert set(found) == set(net.closest(NUM_CLOSEST))
+    found = net.look_up(net.tables[net.peers[0]].closest(KEY))
+    assert len(set(found) & set(net.closest(NUM_CLOSEST))) >= min(num - 1, 19)
+    net.asked.clear()
+    net.look_up(net.peers[:10])
+    assert len(net.asked) == len(set(net.asked)) <= num
+
+
+def test_paths_share_nobody() -> None:
+    net = Net(300)
+    lookup = LookUp(net.peers[:10], net.distance)
+    net.run(lookup)
+    one, two = lookup._paths
+    assert not one.answered & two.answered
+    assert len(one.answered) >= NUM_CLOSEST // 2 <= len(two.answered)
+
+
+@pytest.mark.parametrize("num_dead", [10, 100])
+def test_who_does_not_answer_is_not_among_them(num_dead: int) -> None:
+    net = Net(300)
+    net.dead = {*net.closest(num_dead)}
+    neighbours = [peer for peer in net.peers if peer not in net.dead][:6]
+    found = net.look_up(neighbours)
+    assert len(found) == NUM_CLOSEST
+    assert not net.dead & set(found)
+
+
+def test_a_liar_leads_only_one_path_astray() -> None:
+    """It names its friends alone; the other path does not ask it."""
+    net = Net(300)
+    net.bad = {*random.Random(1).sample(net.peers, 60)}
+    liar = min(net.bad, key=net.distance)
+    honest = [peer for peer in net.peers if peer not in net.bad]
+    astray = net.look_up([liar])
+    assert set(astray) <= net.bad
+    found = net.look_up([liar, honest[0]])
+    assert len(set(found) & set(net.closest(NUM_CLOSEST)) - net.bad) >= 5
+
+
+def test_an_answer_without_end_is_cut_off() -> None:
+    lookup = LookUp([PeerId("a")], lambda peer: int(peer[5:] or 0))
+    lookup.next()
+    lookup.answered(PeerId("a"), [PeerId(f"fake {n}") for n in range(10_000)])
+    assert len(lookup._paths[0].known) <= 21
+
+
+def test_a_look_up_that_is_widened_goes_on() -> None:
+    net = Net(300)
+    lookup = LookUp(net.peers[:4], net.distance)
+    net.run(lookup)
+    lookup.widen(60)
+    found = net.run(lookup)
+    assert len(set(found) & set(net.closest(60))) >= 50
+    assert len(net.asked) == len(set(net.asked))
+
+
+@pytest.mark.parametrize("num", [100, 1000])
+def test_ids_that_are_made_for_a_key_are_too_close(num: int) -> None:
+    density, source = Density(), random.Random(num)
+    places = sorted(source.randrange(2**256) for _ in range(num))
+    for number in range(200):
+        key = number.to_bytes(32, "big")
+        target = source.randrange(2**256)
+        honest = sorted(place ^ target for place in places)[:NUM_CLOSEST]
+        assert not density.is_crowded(key, honest)
+    made = [distance // 20 for distance in honest]
+    assert density.is_crowded(b"another", made)
+    assert not density.is_crowded(b"one more", made[:5])
+    assert not Density().is_crowded(b"another", made)
+    assert len(density._said) <= 64
+
+
+def found_at(peer: str, ip: str) -> Found:
+    return Found(PeerId(peer), (Address(f"/ip4/{ip}/tcp/1/p2p/x"),))
+
+
+def test_strangers_are_drawn_and_each_household_has_its_turn() -> None:
+    crowd = [found_at(f"sybil {n}", "10.0.0.1") for n in range(50)]
+    others = [found_at(f"other {n}", f"10.0.1.{n}") for n in range(3)]
+    nowhere = [Found(PeerId("nowhere"), ()), Found(PeerId("odd"), (Address("/ip6/x"),))]
+    proven = found_at("proven", "10.0.0.1")
+    orders = set()
+    for seed in range(20):
+        found = [*crowd, *others, *nowhere, proven]
+        order = in_drawn_order(found, random.Random(seed), lambda peer: peer == "proven")
+        assert sorted(each.peer for each in order) == sorted(each.peer for each in found)
+        assert order[0] == proven
+        assert set(others) <= set(order[1:7])
+        orders.add(tuple(order[-40:]))
+    assert len(orders) == 20
