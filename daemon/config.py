@@ -14,7 +14,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from daemon.network_config import NetworkConfig, read_listen, read_peers, read_psk
+from daemon.network_config import (
+    NetworkConfig,
+    read_accept,
+    read_listen,
+    read_peers,
+    read_psk,
+)
 from daemon.paths import CONFIG_NAME, default_models_dir
 from glia.errors import ConfigError
 from glia.graph.toml import MAX_FILE_BYTES, Table, read_toml
@@ -271,6 +277,7 @@ SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
             "psk": ("psk", read_psk),
             "announce": ("announce", _word("boundaries", "off")),
             "announce_hold_s": ("announce_hold_s", _span(0.0, 1e6)),
+            "accept": ("accept", read_accept),
             "upload": ("upload_bytes", _size(0)),
         },
     ),

@@ -7,15 +7,21 @@ import re
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from glia.errors import BadRequest, NetworkError
 from glia.graph.toml import Table
+from p2p.accepting import Accept, Policy
 from p2p.host import PeerId
 
 MAX_ADDRESSES = 64
 LISTEN_HINT = 'write it like "/ip4/127.0.0.1/tcp/4001"; port 0 is any'
 PEER_HINT = 'write it like "/ip4/192.0.2.1/tcp/4001/p2p/12D3Koo...", as the other node shows it'
 
+ACCEPT_HINT = 'write "known", "any", "own", or a list of neurons, each as gliad id shows it there'
+_MAX_NEURONS = 1024
+
+_NEURON = re.compile(r"[0-9A-Fa-f]{64}")
 _LISTEN = re.compile(r"/(ip4|ip6)/([0-9A-Fa-f.:]{2,45})/tcp/(\d{1,5})")
 _PEER = re.compile(r"/(ip4|ip6|dns|dns4|dns6)/([0-9A-Za-z.:-]{1,253})/tcp/(\d{1,5})/p2p/\w{46,64}")
 _PSK = re.compile(r"(?:[0-9A-Fa-f]{64})?")
@@ -34,6 +40,7 @@ class NetworkConfig:
             "off": nobody is.
         announce_hold_s: before that.
         upload_bytes: a second, at most; 0: no limit.
+        accept: whose links attest: a policy's word, or the neurons that do beside our own.
     """
 
     enabled: bool = True
@@ -41,9 +48,18 @@ class NetworkConfig:
     bootstrap: tuple[str, ...] = ()
     mdns: bool = True
     psk: str = ""
+    announce: str = "boundaries"
     announce_hold_s: float = 60.0
     upload_bytes: int = 0
-    announce: str = "boundaries"
+    accept: str | tuple[str, ...] = "any"
+
+    @property
+    def accepted(self) -> Accept:
+        """`accept`, to decide by."""
+        for policy in get_args(Policy):
+            if self.accept == policy:
+                return Accept(policy)
+        return Accept("own", frozenset(map(bytes.fromhex, self.accept)))
 
     @property
     def finds_neighbours(self) -> bool:
@@ -129,6 +145,20 @@ def read_psk(table: Table, key: str, default: str) -> str:
     if not _PSK.fullmatch(text):
         raise table.error(key, "not 64 hex digits", hint="openssl rand -hex 32 makes one")
     return text.lower()
+
+
+def read_accept(table: Table, key: str, default: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """A policy's word, or a list of neurons. Raises: ConfigError."""
+    if not table.is_list(key):
+        text = table.text(key, str(default))
+        if text not in get_args(Policy):
+            raise table.error(key, f"unknown value {text[:80]!r}", hint=ACCEPT_HINT)
+        return text
+    neurons = table.texts(key, _MAX_NEURONS)
+    for each in neurons:
+        if not _NEURON.fullmatch(each):
+            raise table.error(key, f"not a neuron: {each[:80]!r}", hint=ACCEPT_HINT)
+    return tuple(each.lower() for each in neurons)
 
 
 def _read(

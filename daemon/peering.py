@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 
 import trio
 
+from daemon.introducing import Introducing
 from daemon.joining import Join, Ports, libp2p_join, limits_for, num_files
 from daemon.keeping import Keeping
 from daemon.network_config import NetworkConfig, ip_of, peer_of
@@ -18,14 +19,16 @@ from daemon.paths import Paths
 from daemon.peer_file import PeerFile
 from glia.errors import BadRequest, GliaError, NetworkError, PeerUnreachable
 from glia.graph.ids import ModelId
-from glia.graph.neuron import Signer
+from glia.graph.neuron import NeuronId, Signer
 from glia.store.heard import Heard
 from glia.store.published import Published
+from p2p.accepting import STRANGER, Acquaintance
 from p2p.bulk.client import BulkDialer
 from p2p.bulk.server import BulkServer
 from p2p.bulk.tls import Identity
 from p2p.getter import Close
 from p2p.host import Address, Directory, Found, Gossip, Host, PeerId, Stream
+from p2p.introducing import INTRODUCTION, introducer
 from p2p.ledger import Ledger
 from p2p.messages import BLOCKS
 from p2p.offer import Offer
@@ -50,6 +53,7 @@ class Peering:
     Attributes:
         ledger, published, heard: what is known of peers, shown to peers, heard from peers.
         kept: the peers that are dialled again and again.
+        acquaintance: who is who.
         signer: this node's neuron.
         counters: of faults, and of the bulk path.
         why_off: why the network is off now; "" while it is on.
@@ -70,12 +74,15 @@ class Peering:
         self.signer, self.published, self.heard = signer, published, heard
         self.ledger = Ledger()
         self.kept = Redialling()
+        named = [peer_of(text) for text in config.bootstrap]
+        self.acquaintance = Acquaintance(self.ledger, signer.neuron, named)
         self._restore()
         self.counters = Counter[str]()
         self.why_off = "it is being joined"
         self.settled = trio.Event()
         self.on_up: list[Callable[[], None]] = []
         self._identity = Identity.new()
+        self._accept = config.accepted
         self._offer: Offer | None = None
         self._upload = UploadLimit(config.upload_bytes)
         self._read = InThreads()
@@ -91,6 +98,8 @@ class Peering:
         """New ports. Raises: NetworkError."""
         self._ports = self._join(self._changed)
         host = self._ports.host
+        host.serve(INTRODUCTION, introducer(self.signer, host.peer_id))
+        self._introducing = Introducing(host, self.ledger)
         self._dialer = BulkDialer(host, self._identity)
         self._bulk = BulkServer(host, self._identity)
         for peer, entry in self.ledger.entries():
@@ -166,6 +175,11 @@ class Peering:
         connected = {each.peer for each in self.host.connections()}
         return [*gave, *self.ledger.ranked(connected.difference(gave))]
 
+    def takes(self) -> Callable[[NeuronId], bool]:
+        """Whether what a neuron attests may be used here, as things are now."""
+        standings = self.acquaintance.standings()
+        return lambda neuron: self._accept.takes(neuron, standings.get(neuron, STRANGER))
+
     def lied(self, peer: PeerId) -> None:
         """It sent what it must not; three times, and it is banned."""
         if self.ledger.lied(peer, time.time()):
@@ -191,6 +205,7 @@ class Peering:
 
     def _changed(self, peer: PeerId, is_connected: bool) -> None:
         self.ledger.seen(peer, time.time())
+        self._introducing.wake()
 
     # -- its life -----------------------------------------------------------------------------
 
@@ -232,6 +247,7 @@ class Peering:
                 tell()
             self.settled.set()
             nursery.start_soon(Keeping(self.host, self.kept, self.ledger).run)
+            nursery.start_soon(self._introducing.run)
 
     async def _run_ports(self, *, task_status: trio.TaskStatus[None]) -> None:
         await self.ports.run(task_status=task_status)

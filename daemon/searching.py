@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import trio
@@ -78,10 +79,16 @@ class _Claimed:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What came of a search. `is_unheard`: somebody who was asked did not answer in time."""
+    """What came of a search.
+
+    Attributes:
+        is_unheard: somebody who was asked did not answer in time.
+        is_untrusted: somebody has more, attested by those whose word is not taken.
+    """
 
     found: Proven | None
     is_unheard: bool
+    is_untrusted: bool
 
 
 class Searcher:
@@ -100,6 +107,9 @@ class Searcher:
     ) -> None:
         self._peering, self._counters = peering, counters
         self._nursery, self._now_s = nursery, now_s
+        self._takes = peering.takes()
+        self._is_untrusted = False
+        self._num_taken = 0  # leading windows of an untrusted chain that are attested all the same
 
     async def search(self, wanted: Wanted, timeout_s: float) -> SearchResult:
         """The longest attested chain that is longer than what is here. Never raises for a peer.
@@ -120,12 +130,14 @@ class Searcher:
                 until_s - trio.current_time(),
             )
             self._counters["chains_unattested"] += found is None
-        return SearchResult(found, bool(claimed.unheard))
+        return SearchResult(found, bool(claimed.unheard), self._is_untrusted)
 
     async def _claimed(self, wanted: Wanted, until_s: float) -> _Claimed:
         counts = [num for num in asked(wanted.num_windows) if num > len(wanted.here)]
         peers = self._peering.peers_of(wanted.binding.model_id)
         first = await self._ask(wanted, counts, peers, until_s, use_directory=True)
+        if first.answer is None and self._num_taken > len(wanted.here):
+            first = await self._ask(wanted, [self._num_taken], peers, until_s, use_directory=False)
         if first.answer is None:
             return first
         num = first.answer.chain.num_windows
@@ -160,10 +172,14 @@ class Searcher:
             num_before = _num_before(binding, walk.base)
             records = [*wanted.here[:num_before], *walk.records]
             hold, may = links_that_hold(chain.links, records, wanted.keys, self._now_s())
-            claimed[chain.tip] = hold, may
-            is_attested = num_attested([*hold, *may], num_before) >= chain.num_windows
-            self._counters["chains_unattested"] += not is_attested
-            return is_attested
+            claimed[chain.tip] = taken = self._taken(hold), self._taken(may)
+            if num_attested(itertools.chain(*taken), num_before) >= chain.num_windows:
+                return True
+            self._num_taken = max(self._num_taken, num_attested(taken[0], num_before))
+            is_untrusted = num_attested([*hold, *may], num_before) >= chain.num_windows
+            self._is_untrusted |= is_untrusted
+            self._counters["chains_untrusted" if is_untrusted else "chains_unattested"] += 1
+            return False
 
         finder = Finder(
             question,
@@ -179,6 +195,10 @@ class Searcher:
             return _Claimed(finding.unheard)
         answer = replace(finding.answer, providers=self._measured(finding.answer.providers))
         return _Claimed(finding.unheard, answer, *claimed[answer.chain.tip])
+
+    def _taken(self, links: Iterable[Link]) -> list[Link]:
+        """Those whose signers' word is taken."""
+        return [link for link in links if self._takes(link.signer)]
 
     def _roads(self, use_directory: bool) -> Roads:
         async def open_stream(peer: PeerId) -> Stream:

@@ -28,6 +28,7 @@ class PeerEntry:
     Attributes:
         speed, rtt_s: bytes/s and seconds, smoothed; None until measured.
         models: hex model ids of which it gave something, the latest last.
+        neuron: which it signs as, hex, as it proved; "" where it did not.
     """
 
     trust: Trust = "stranger"
@@ -41,6 +42,7 @@ class PeerEntry:
     is_banned: bool = False
     seen_s: float = 0.0
     models: list[str] = field(default_factory=list)
+    neuron: str = ""
 
 
 class Ledger:
@@ -108,6 +110,10 @@ class Ledger:
     def trust(self, peer: PeerId, trust: Trust, now_s: float) -> None:
         """Whose it is."""
         self._see(peer, now_s).trust = trust
+
+    def signs_as(self, peer: PeerId, neuron: bytes, now_s: float) -> None:
+        """It proved which neuron it signs as."""
+        self._see(peer, now_s).neuron = neuron.hex()
 
     def forget(self, peer: PeerId) -> None:
         """Know nothing of it. Unknown is no matter."""

@@ -66,10 +66,12 @@ class Joined:
         return self.made[-1]
 
 
-def make_peering(directory: Path, join: Joined, *bootstrap: str) -> Peering:
+def make_peering(
+    directory: Path, join: Joined, *bootstrap: str, accept: str | tuple[str, ...] = "known"
+) -> Peering:
     """Its stores are opened here, and closed with the process."""
     directory.mkdir(exist_ok=True)
-    config = NetworkConfig(enabled=True, listen=(), bootstrap=bootstrap)
+    config = NetworkConfig(enabled=True, listen=(), bootstrap=bootstrap, accept=accept)
     return Peering(
         config,
         join,

@@ -97,9 +97,11 @@ class Shop(Egress):
 class Node:
     """The one that resolves."""
 
-    def __init__(self, net: Internet, path: Path, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, net: Internet, path: Path, nursery: trio.Nursery, accept: str = "any"
+    ) -> None:
         self.net, self.path = net, path
-        self.peering = make_peering(path / "me", Joined(net, "me"))
+        self.peering = make_peering(path / "me", Joined(net, "me"), accept=accept)
         self.arena = SharedMemory("test-l1", 4 * MIB, 0)
         self.store = MemoryStore(64 * MIB)
         self.memory = Memory(self.arena, self.store, hot_steps=4)
@@ -135,7 +137,9 @@ class Node:
 Main = Callable[[Node, Internet], Awaitable[None]]
 
 
-def run(monkeypatch: pytest.MonkeyPatch, path: Path, main: Main, seed: int = 0) -> None:
+def run(
+    monkeypatch: pytest.MonkeyPatch, path: Path, main: Main, seed: int = 0, accept: str = "any"
+) -> None:
     """On virtual time; what would run in a thread runs at once."""
 
     async def at_once(call: Callable[..., Any], *args: Any, **_: Any) -> Any:
@@ -145,7 +149,7 @@ def run(monkeypatch: pytest.MonkeyPatch, path: Path, main: Main, seed: int = 0) 
 
     async def in_net(net: Internet) -> None:
         async with trio.open_nursery() as nursery:
-            node = Node(net, path, nursery)
+            node = Node(net, path, nursery, accept)
             nursery.start_soon(node.memory.writer.run)
             await nursery.start(node.peering.run)
             await main(node, net)

@@ -106,6 +106,10 @@ class Table:
             raise self.error(key, f"unknown value {value[:80]!r}", hint=f"one of: {allowed}")
         return str(value)
 
+    def is_list(self, key: str) -> bool:
+        """Whether a list stands under `key`, for one that may be a list or something else."""
+        return isinstance(self._values.get(key), list)
+
     def texts(self, key: str, max_items: int) -> tuple[str, ...]:
         """A list of strings; empty where the key is not there."""
         value = self._take(key, [], list, "a list of strings")

@@ -32,8 +32,9 @@ def test_two_commands_and_two_nodes_know_each_other() -> None:
         ids = [each.json("id")["peer_id"] for each in (one, other)]
         until(lambda: (one.connected(), other.connected()) == ([ids[1]], [ids[0]]), 10)
         (listed,) = other.json("peers")
-        assert (listed["connection"], listed["trust"]) == ("out", "stranger")
+        assert (listed["connection"], listed["trust"]) == ("out", "known")
         assert listed["name"].startswith("gliad/")
+        until(lambda: other.json("peers")[0]["neuron"] == identity["neuron"])
         assert one.json("peers")[0]["connection"] == "in"
         until(lambda: 0 < (other.json("peers")[0]["rtt_s"] or 9) < 1)
         status = other.json("status")

@@ -1,4 +1,4 @@
-"""A second reader of links and CIDs, from glia/spec alone. Imports nothing of glia.
+"""A second reader of links, CIDs and introductions, from their pages alone; no import of glia.
 
 Ed25519 is RFC 8032 in whole numbers: slow, and nobody's library. Refusals are ValueError.
 """
@@ -85,6 +85,17 @@ def read_link(data):
         "sequence": sequence, "time": time, "model": model, "profile": profile,
         "base": base, "tip": tip, "key": key, "signer": signer,
     }  # fmt: skip
+
+
+# -- p2p/spec/introducing.md -------------------------------------------------------------
+
+
+def read_introduction(data, peer):
+    """The neuron that says that it is behind a peer."""
+    refuse_unless(len(data) == 104 and data[:8] == b"GLNI\x01\x00\x00\x00", "head")
+    message = b"glia 2026 v1 introduction\0" + data[:40] + peer.encode()
+    check_signature(data[8:40], message, data[40:])
+    return data[8:40]
 
 
 # -- 10-cid.md ---------------------------------------------------------------------------

@@ -1,0 +1,84 @@
+"""Whose word on K/V is taken, as a table; and who is who."""
+
+from __future__ import annotations
+
+import pytest
+
+from glia.errors import ConfigError
+from p2p.accepting import Accept, Acquaintance, Policy, Standing
+from p2p.host import PeerId
+from p2p.ledger import Ledger, Trust
+from tests.unit.test_config import config_of
+
+OWN, FRIEND, LISTED, OTHER = (bytes([n]) * 32 for n in range(4))
+A, B, C = PeerId("peer-a"), PeerId("peer-b"), PeerId("peer-c")
+
+
+@pytest.mark.parametrize(
+    ("trust", "is_banned", "policy", "takes"),
+    [
+        ("own", False, "any", True),
+        ("own", False, "known", True),
+        ("own", False, "own", True),
+        ("own", True, "own", True),  # what this node computed itself
+        ("known", False, "any", True),
+        ("known", False, "known", True),
+        ("known", False, "own", False),
+        ("known", True, "any", False),
+        ("known", True, "known", False),
+        ("stranger", False, "any", True),
+        ("stranger", False, "known", False),
+        ("stranger", False, "own", False),
+        ("stranger", True, "any", False),
+    ],
+)
+def test_whose_word_is_taken(trust: Trust, is_banned: bool, policy: Policy, takes: bool) -> None:
+    standing = Standing(trust, is_banned)
+    assert Accept(policy, frozenset({LISTED})).takes(OTHER, standing) is takes
+    assert Accept(policy, frozenset({LISTED})).takes(LISTED, standing) is True
+
+
+def test_a_neuron_is_what_the_best_of_its_peers_is() -> None:
+    ledger = Ledger()
+    known = Acquaintance(ledger, OWN, [A])
+    for peer, neuron in ((A, FRIEND), (B, FRIEND), (C, OTHER)):
+        ledger.signs_as(peer, neuron, 0.0)
+    assert known.standings()[FRIEND] == Standing("known")
+    assert known.standings()[OTHER] == Standing("stranger")
+    ledger.trust(C, "known", 0.0)
+    assert known.standings()[OTHER] == Standing("known")
+    ledger.ban(B, True, 0.0)
+    assert known.standings()[FRIEND] == Standing("known", is_banned=True)
+    ledger.forget(C)
+    assert OTHER not in known.standings()
+
+
+def test_a_peer_that_signs_as_we_do_is_ours() -> None:
+    ledger = Ledger()
+    known = Acquaintance(ledger, OWN, [])
+    ledger.signs_as(A, OWN, 0.0)
+    entry = ledger.entry(A)
+    assert entry is not None
+    assert known.trust_of(A, entry) == "own"
+    assert known.standings() == {OWN: Standing("own")}
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted"),
+    [
+        ("", Accept("any")),
+        ('accept = "known"', Accept("known")),
+        ('accept = "any"', Accept("any")),
+        ('accept = "own"', Accept("own")),
+        ("accept = []", Accept("own")),
+        (f'accept = ["{"aB" * 32}"]', Accept("own", frozenset({b"\xab" * 32}))),
+    ],
+)
+def test_the_setting(tmp_path, text: str, accepted: Accept) -> None:  # type: ignore[no-untyped-def]
+    assert config_of(tmp_path, f"[network]\n{text}\n").network.accepted == accepted
+
+
+@pytest.mark.parametrize("text", ['"all"', "1", '["any"]', '["ab"]', "[1]"])
+def test_what_the_setting_may_not_be(tmp_path, text: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ConfigError, match="accept"):
+        config_of(tmp_path, f"[network]\naccept = {text}\n")
