@@ -21,7 +21,9 @@ from p2p.offer import Candidate, Offer
 
 _PART_BYTES = 56 * 1024  # of a frame's 64 KiB; the rest is lengths, names and the last record
 _LINKS_BYTES = 56 * 1024
-_BODIES_BYTES = 124 * 1024
+_BODIES_BYTES = (
+    200 * 1024
+)  # three blocks of 64 KiB; of more the C library asks the kernel each time
 
 
 def best_candidates(found: Sequence[Candidate], classes: Sequence[str]) -> list[Candidate]:

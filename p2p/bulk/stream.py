@@ -20,6 +20,7 @@ from p2p.bulk.tls import Tunnel
 from p2p.host import PeerId
 
 _BUFFER_BYTES = 256 * 1024
+_TURN_BYTES = 512 * 1024  # read or written before others have their turn: 1 ms
 _FED_BYTES = 32 * 1024  # at once: OpenSSL works off 1,200 changes of keys in so many, 60 ms
 _MAX_MUTE_BYTES = 64 * 1024  # of the wire that bring nothing; the largest record has 16,640
 _MUTE_RATIO = 8  # or so much to each byte that they bring
@@ -80,25 +81,32 @@ class BulkStream:
         with self._whole():
             while (data := self._decrypted(max_bytes)) is None:
                 await self._fill()
-            await self._yield(len(data))
+            if not data:
+                await trio.lowlevel.checkpoint()
         return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
         with self._whole():
-            async with self._sending:
+            await self._begin_to_send()
+            try:
                 if self._is_finished:
                     raise PeerLost("the stream was finished on this side")
                 for at in range(0, len(view), _BUFFER_BYTES):
                     await self._write(self._tunnel.encrypt(view[at : at + _BUFFER_BYTES]))
                 await self._yield(len(view))
+            finally:
+                self._sending.release()
 
     async def finish(self) -> None:
         with self._whole():
-            async with self._sending:
+            await self._begin_to_send()
+            try:
                 if not self._is_finished:
                     self._is_finished = True
                     await self._write(self._say_last())
+            finally:
+                self._sending.release()
 
     async def reset(self) -> None:
         self._is_torn = True
@@ -110,6 +118,13 @@ class BulkStream:
             if ended is not None:
                 await ended()
             await trio.lowlevel.checkpoint()
+
+    async def _begin_to_send(self) -> None:
+        """Have the lock; without a turn of the loop where it is free."""
+        try:
+            self._sending.acquire_nowait()
+        except trio.WouldBlock:
+            await self._sending.acquire()
 
     def _decrypted(self, max_bytes: int) -> bytes | None:
         """Up to so many bytes, or b"" for the end; None where more must come first."""
@@ -156,14 +171,16 @@ class BulkStream:
                 num = self._sock.recv_into(self._wire)
             except BlockingIOError:
                 await trio.lowlevel.wait_readable(self._sock)
+                self._num_unyielded = 0
                 continue
             if not num:
                 self._tunnel.feed_end()
                 return
             self._unfed = self._wire[:num]
+            await self._yield(num)
         self._feed()
-        self._num_unyielded = 0
-        await trio.lowlevel.checkpoint()
+        if self._num_mute > _FED_BYTES:  # changes of keys, perhaps, which take long
+            await trio.lowlevel.checkpoint()
 
     async def _write(self, data: bytes) -> None:
         view = memoryview(data)
@@ -177,7 +194,7 @@ class BulkStream:
         """Let others have their turn, once in a while: after each piece it would cost as much
         as the piece."""
         self._num_unyielded += num_bytes
-        if not num_bytes or self._num_unyielded >= _BUFFER_BYTES:
+        if not num_bytes or self._num_unyielded >= _TURN_BYTES:
             self._num_unyielded = 0
             await trio.lowlevel.checkpoint()
 
