@@ -1,10 +1,14 @@
-"""Brings the windows that a search found into L1, as long as they come sooner than computed."""
+"""Brings the windows that a search found into L1 from the front, while their engine waits.
+
+As long as they come sooner than they are computed, and than computing and fetching would meet.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import trio
@@ -14,16 +18,32 @@ from daemon.peering import Peering
 from daemon.proving import Proven
 from daemon.searching import Wanted
 from daemon.telling import Tell
-from glia.errors import ArenaExhausted, GliaError, MalformedParticle
+from daemon.transfer import Transfer
+from glia.errors import GliaError
 from glia.graph.window import WindowRecord
-from p2p.deciding import Patience, fetch_s
-from p2p.fetching import Fetch
-from p2p.getter import Close, Session
-from p2p.host import PeerId, Stream
-from p2p.messages import BLOCKS
+from p2p.deciding import Patience
+from p2p.getter import Close
+from p2p.planning import Pace, Plan, plan
 
 _TELL_S = 0.1
 _log = logging.getLogger("gliad.bringing")
+
+
+@dataclass(frozen=True, slots=True)
+class HeadStart:
+    """How long an engine waits where it may as well begin, and what is left comes meanwhile.
+
+    Attributes:
+        end_s: until then it waits whatever comes.
+        is_try: nobody knows how fast it comes: it waits no longer if nothing does.
+        num_piece: windows that it computes in one go.
+        most: windows that may wait for it.
+    """
+
+    end_s: float
+    is_try: bool
+    num_piece: int
+    most: int
 
 
 class Bringing:
@@ -34,9 +54,7 @@ class Bringing:
         seen: `hidden.num_changes` before what is here was looked up.
         window_s: what computing one window takes.
         tell: hears how many tokens came.
-
-    Attributes:
-        closed: what each peer gave.
+        head_start: None where the engine cannot begin before this has ended.
     """
 
     def __init__(
@@ -49,8 +67,10 @@ class Bringing:
         window_s: float,
         tell: Tell,
         nursery: trio.Nursery,
+        head_start: HeadStart | None = None,
     ) -> None:
         self._memory, self._peering, self._wanted = memory, peering, wanted
+        self._window_s, self._head_start = window_s, head_start
         self._answer, self._tell, self._nursery = found.answer, tell, nursery
         self._chain = found.chain
         self._num_before = len(self._chain) - len(found.answer.records)
@@ -64,8 +84,16 @@ class Bringing:
         each_s = self._compute_s / len(found.answer.records)
         self._patience = Patience(trio.current_time(), self._compute_s, each_s)
         self._scope = trio.CancelScope(deadline=self._patience.deadline_s)
+        if head_start is not None and head_start.is_try:
+            self._scope.deadline = min(self._scope.deadline, head_start.end_s)
         self._told_s = -math.inf
-        self.closed: list[Close] = []
+        self._first_s = 0.0
+        self._transfer: Transfer | None = None
+
+    @property
+    def closed(self) -> list[Close]:
+        """What each peer gave."""
+        return self._transfer.closed if self._transfer else []
 
     @property
     def num_taken(self) -> int:
@@ -87,37 +115,21 @@ class Bringing:
 
     async def _run(self) -> str:
         answer, wanted = self._answer, self._wanted
-        num_bytes = len(answer.records) * wanted.binding.profile.window_particle_bytes
-        if fetch_s(num_bytes, answer.providers) >= self._compute_s:
-            return "slow"
+        why = ""
         with self._scope:
-            why = await self._fetch()
+            self._transfer = Transfer(
+                self._peering,
+                wanted.binding,
+                answer.records,
+                answer.base,
+                answer.providers,
+                self._nursery,
+                held=await self._memory.stored(answer.records),
+            )
+            why = await self._transfer.run(self)
         if self._scope.cancelled_caught:
             return "slow"
         return why or ("nobody" if len(self._chain) < wanted.num_windows else "")
-
-    async def _fetch(self) -> str:
-        """Why not all of the answer came."""
-        answer = self._answer
-        session = Session(
-            answer.records,
-            answer.base,
-            self._wanted.binding.profile,
-            answer.providers,
-            now_s=trio.current_time(),
-            held=await self._memory.stored(answer.records),
-        )
-        try:
-            await Fetch(session, self._open, self, self._done, self._nursery).run()
-        except ArenaExhausted:
-            return "room"
-        except MalformedParticle:
-            return "broken"
-        except GliaError:  # what was here is gone
-            return "lost"
-        if session.malformed:
-            return "broken"
-        return "" if session.is_whole else "lost"
 
     async def take(self, record: WindowRecord, particles: Sequence[bytes | None]) -> None:
         """A window came (Sink)."""
@@ -125,6 +137,8 @@ class Bringing:
         now_s = trio.current_time()
         self._patience.arrived(now_s)
         self._scope.deadline = self._patience.deadline_s
+        if self._is_better_met(now_s):
+            self._scope.cancel()
         if now_s - self._told_s >= _TELL_S:
             self._told_s = now_s
             size = self._wanted.binding.profile.block_size
@@ -138,9 +152,13 @@ class Bringing:
         except GliaError as error:
             _log.warning("of windows that did not come it stays written that they might: %s", error)
 
-    async def _open(self, peer: PeerId) -> Stream:
-        return await self._peering.open_stream(peer, BLOCKS)
-
-    def _done(self, close: Close) -> None:
-        self.closed.append(close)
-        self._peering.done(close, self._wanted.binding.model_id)
+    def _is_better_met(self, now_s: float) -> bool:
+        """Whether what is left is had sooner if the engine begins now, as fast as it comes."""
+        if self.num_taken == 1:
+            self._first_s = now_s
+        head, num_left = self._head_start, len(self._answer.records) - self.num_taken
+        if head is None or now_s < head.end_s or self.num_taken == 1 or not num_left:
+            return False
+        fetch_s = (now_s - self._first_s) / (self.num_taken - 1)
+        pace = Pace(self._window_s, head.num_piece, fetch_s)
+        return plan(pace, num_left, head.most) is not Plan.WAIT

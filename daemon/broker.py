@@ -55,12 +55,17 @@ class Generation:
             self._link.cancel(self._run_id)
 
     async def run(
-        self, engine: Engine, deliver: Deliver, prepare: Callable[[Attach], Awaitable[None]]
+        self,
+        engine: Engine,
+        deliver: Deliver,
+        prepare: Callable[[Attach], Awaitable[None]],
+        began: Callable[[EngineLink, int], None],
     ) -> Generated:
         """The engine's answer; ids are the engine's. Nothing is waited for once it is there.
 
         Args:
             prepare: is done before it runs; raises where what attached may not answer.
+            began: is told the engine and its number for the run.
         Raises: Cancelled (before it ran), EngineDied, what the engine failed with.
         """
         with self._waiting:
@@ -72,6 +77,7 @@ class Generation:
             raise Cancelled("cancelled before it ran")
         self._link = link
         self._run_id = link.start_run(self.call, deliver)
+        began(link, self._run_id)
         return await link.finish_run(self._run_id)
 
 
@@ -159,6 +165,7 @@ class Broker:
             clock = _Clock(generation)
 
             def tell(event: Progress | Emitted) -> None:
+                event = clock.resolved.heard(event)
                 clock.take(event)
                 run.take(event)
                 turn.take(event)
@@ -168,8 +175,15 @@ class Broker:
                 turn.accept(attach)
                 clock.resolved = await self._resolve(turn, attach, call, tell)
 
-            with self._counted(engine):
-                generated = await generation.run(engine, tell, prepare)
+            def began(link: EngineLink, run_id: int) -> None:
+                clock.resolved.began(link, run_id)
+
+            try:
+                with self._counted(engine):
+                    generated = await generation.run(engine, tell, prepare, began)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await clock.resolved.end()
             await clock.resolved.relayed.wait()  # else it would be published as our own
             self._resolver.learn(clock.resolved, generated)
             generated = await turn.commit(clock.stamp(generated))

@@ -1,8 +1,8 @@
 """Before an engine computes a public prompt: what peers have of it is fetched, if that is sooner.
 
     match     what is here already
-    search    who has more, for as long as a small share of computing it would take
-    fetch     into L1, as long as windows come sooner than they would be computed
+    pursue    who has more, and getting it (daemon/pursuing.py): before the engine begins, or,
+              where that is sooner, while it computes
     relay     what came is offered to others, with the links that it came with
 
 For now only the engine's own numerics class is asked for, so all answers are exact.
@@ -19,52 +19,76 @@ from dataclasses import dataclass, field
 import trio
 
 from daemon.binding import Binding
-from daemon.bringing import Bringing
+from daemon.link import EngineLink
 from daemon.memory import Memory
 from daemon.peering import Peering
 from daemon.prefill import PrefillSpeeds
-from daemon.proving import Proven
-from daemon.searching import Searcher, Wanted, wanted_of
+from daemon.pursuing import Pursuit, Task
+from daemon.searching import Wanted, wanted_of
 from daemon.telling import Tell
 from glia.errors import GliaError
-from glia.graph.link import Link
-from glia.graph.window import WindowRecord
-from glia.local.messages import Generated
+from glia.local.messages import Emitted, Generated, Progress
 from glia.local.values import FetchedValue, SourceValue
 from p2p.attesting import relayed
-from p2p.deciding import budget_s, is_worth_asking
-from p2p.getter import Close
+from p2p.deciding import is_worth_asking
 
 _log = logging.getLogger("gliad.resolver")
 
 
 @dataclass
 class Resolved:
-    """What came of one request's look-up.
+    """What comes of one request's look-up, before its run and beside it.
 
     Attributes:
         binding: of the engine that will answer, None before there is one.
-        why: why no more was fetched, as FetchedValue says it.
-        closed: what each peer gave.
-        timings_ms: of find and fetch, where that was done.
-        relayed: set when what came is offered to others, or cannot be.
+        why_not: why nobody was asked, as FetchedValue says it.
+        pursuit: where peers are asked.
+        relayed: set when what came is offered to others, or cannot be; or nothing came.
     """
 
     binding: Binding | None = None
-    why: str = ""
-    num_windows: int = 0
-    num_tokens: int = 0
-    closed: list[Close] = field(default_factory=list)
-    timings_ms: dict[str, float] = field(default_factory=dict)
+    why_not: str = ""
+    pursuit: Pursuit | None = None
     relayed: trio.Event = field(default_factory=trio.Event)
 
+    def began(self, link: EngineLink, run_id: int) -> None:
+        """The engine has the run."""
+        if self.pursuit is not None:
+            self.pursuit.engine.begin(link, run_id)
+
+    def heard(self, event: Progress | Emitted) -> Progress | Emitted:
+        """What the engine says of the run, as it is to be told on."""
+        return event if self.pursuit is None else self.pursuit.heard(event)
+
+    async def end(self) -> None:
+        """The run has ended: nothing more is fetched, and what was not taken is given back."""
+        if self.pursuit is not None:
+            self.pursuit.stop()
+            await self.pursuit.ended.wait()
+
+    @property
+    def timings_ms(self) -> dict[str, float]:
+        """Of find and fetch, where the run waited for that."""
+        return self.pursuit.timings_ms if self.pursuit else {}
+
     def value(self) -> FetchedValue:
-        """As an answer tells it."""
-        sources = [
-            SourceValue(each.peer, each.num_blocks, each.num_bytes, each.verdict.value)
-            for each in self.closed
-        ]
-        return FetchedValue(self.num_tokens, sources, self.why)
+        """As an answer tells it, once it has ended."""
+        if self.pursuit is None or self.binding is None:
+            return FetchedValue(0, [], self.why_not)
+        size, pursuit = self.binding.profile.block_size, self.pursuit
+        sources: dict[str, SourceValue] = {}
+        for each in pursuit.closed:
+            before = sources.get(each.peer)
+            num_blocks, num_bytes = (before.blocks, before.bytes) if before else (0, 0)
+            sources[each.peer] = SourceValue(
+                each.peer,
+                num_blocks + each.num_blocks,
+                num_bytes + each.num_bytes,
+                each.verdict.value,
+            )
+        return FetchedValue(
+            pursuit.num_windows * size, [*sources.values()], pursuit.why, pursuit.num_met * size
+        )
 
 
 class Resolver:
@@ -73,7 +97,8 @@ class Resolver:
     Args:
         peering: None where this node is offline.
         hold_s: how long what came is not announced.
-        nursery: what a search and a fetch leave behind ends in it.
+        piece_tokens: what engines compute in one go.
+        nursery: searches and fetches run in it.
     """
 
     def __init__(
@@ -81,35 +106,37 @@ class Resolver:
         memory: Memory,
         peering: Peering | None,
         hold_s: float,
+        piece_tokens: int,
         counters: Counter[str],
         nursery: trio.Nursery,
     ) -> None:
         self._memory, self._peering = memory, peering
-        self._hold_s, self._counters, self._nursery = hold_s, counters, nursery
+        self._hold_s, self._piece_tokens = hold_s, piece_tokens
+        self._counters, self._nursery = counters, nursery
         self._speeds = PrefillSpeeds()
 
     async def resolve(
         self, binding: Binding, tokens: Sequence[int], num_public: int, tell: Tell
     ) -> Resolved:
-        """Have in L1 what peers have of a prompt's leading public tokens.
+        """Return when the engine is to begin: peers were asked for a prompt's public beginning.
 
         No peer hears of a prompt without a whole public window. Nothing of a peer's is raised.
 
-        Args: tell: hears how many tokens were fetched.
+        Args: tell: hears how many tokens came.
         """
         resolved = Resolved(binding)
         public = tokens[: min(num_public, len(tokens) - 1)]  # the last one is always computed
         if len(public) < binding.profile.block_size:
-            resolved.why = "private"
+            resolved.why_not = "private"
         elif self._peering is None or self._peering.why_off:
-            resolved.why = "offline"
+            resolved.why_not = "offline"
         else:
             seen = self._memory.hidden.num_changes
             here = await self._memory.longest(binding, public)
             wanted = wanted_of(binding, public, here)
             if wanted.num_missing:
                 await self._look(self._peering, wanted, seen, resolved, tell)
-        if not resolved.num_windows:
+        if resolved.pursuit is None:
             resolved.relayed.set()
         return resolved
 
@@ -121,66 +148,40 @@ class Resolver:
     async def _look(
         self, peering: Peering, wanted: Wanted, seen: int, resolved: Resolved, tell: Tell
     ) -> None:
-        window_s = wanted.binding.profile.block_size / self._speeds.of(wanted.binding)
-        compute_s = wanted.num_missing * window_s
-        if not is_worth_asking(compute_s):
-            resolved.why = "quick"
+        size = wanted.binding.profile.block_size
+        window_s = size / self._speeds.of(wanted.binding)
+        task = Task(wanted, seen, window_s, max(1, self._piece_tokens // size))
+        if not is_worth_asking(task.compute_s):
+            resolved.why_not = "quick"
+            self._counters["not_fetched_quick"] += 1
             return
         self._counters["prompts_searched"] += 1
-        began_s = trio.current_time()
-        searcher = Searcher(peering, self._counters, self._nursery)
-        result = await searcher.search(wanted, budget_s(compute_s))
-        resolved.timings_ms["find"] = (trio.current_time() - began_s) * 1000
-        if result.found is None:
-            resolved.why = "unheard" if result.is_unheard else "nobody"
-        else:
-            self._counters["prompts_found"] += 1
-            await self._fetch(peering, wanted, result.found, seen, window_s, resolved, tell)
-        if resolved.why:
-            self._counters[f"not_fetched_{resolved.why}"] += 1
+        pursuit = Pursuit(self._memory, peering, task, tell, self._counters, self._nursery)
+        resolved.pursuit = pursuit
+        self._nursery.start_soon(self._pursue, peering, pursuit, resolved.relayed)
+        await pursuit.until_begin()
 
-    async def _fetch(
-        self,
-        peering: Peering,
-        wanted: Wanted,
-        found: Proven,
-        seen: int,
-        window_s: float,
-        resolved: Resolved,
-        tell: Tell,
-    ) -> None:
-        began_s = trio.current_time()
-        bringing = Bringing(
-            self._memory, peering, wanted, found, seen, window_s, tell, self._nursery
-        )
+    async def _pursue(self, peering: Peering, pursuit: Pursuit, done: trio.Event) -> None:
         try:
-            resolved.why = await bringing.run()
+            await pursuit.run()
+            if pursuit.why:
+                self._counters[f"not_fetched_{pursuit.why}"] += 1
+            if pursuit.num_windows:
+                self._counters["windows_fetched"] += pursuit.num_windows
+                await self._relay(peering, pursuit)
         finally:
-            num = bringing.num_taken
-            resolved.timings_ms["fetch"] = (trio.current_time() - began_s) * 1000
-            resolved.num_windows = num
-            resolved.num_tokens = num * wanted.binding.profile.block_size
-            resolved.closed = bringing.closed
-            self._counters["windows_fetched"] += num
-            if num:
-                said = relayed([*found.chain, *found.beyond], bringing.num_here, found.links)
-                self._nursery.start_soon(self._relay, peering, *said, resolved.relayed)
+            done.set()
 
-    async def _relay(
-        self,
-        peering: Peering,
-        records: Sequence[WindowRecord],
-        links: Sequence[Link],
-        done: trio.Event,
-    ) -> None:
+    async def _relay(self, peering: Peering, pursuit: Pursuit) -> None:
         """Offer what came to others, as what others attest."""
+        found, published = pursuit.found, peering.published
+        if found is None:
+            return
+        records, links = relayed([*found.chain, *found.beyond], pursuit.num_here, found.links)
         hold_until_s = int(time.time() + self._hold_s)
-        put = peering.published.put
         try:
-            await trio.to_thread.run_sync(put, records, links, hold_until_s)
+            await trio.to_thread.run_sync(published.put, records, links, hold_until_s)
         except GliaError as error:
             _log.warning("what peers sent is not offered to others: %s", error)
         except Exception:
             _log.exception("what peers sent is not offered to others")
-        finally:
-            done.set()

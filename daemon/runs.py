@@ -18,6 +18,7 @@ from glia.local.messages import Emitted, Generate, Generated, Progress
 from glia.local.values import RunValue
 
 _MAX_ENDED = 100
+_STATES = {"loading": "loading", "prefill": "running", "prefill and fetch": "running"}
 _COUNTERS = (
     "requests",
     "requests_answered",
@@ -58,7 +59,7 @@ class Run:
     def take(self, event: Progress | Emitted) -> None:
         """Something was told of it."""
         if isinstance(event, Progress):
-            state = {"loading": "loading", "prefill": "running"}.get(event.what, self._value.state)
+            state = _STATES.get(event.what, self._value.state)
             self._value = structs.replace(self._value, state=state)
             return
         if self._first_s is None:

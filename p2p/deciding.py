@@ -6,11 +6,6 @@ it takes while they are asked, and by one more while what they sent does not com
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from p2p.getter import MAX_SOURCES
-from p2p.source import Provides
-
 DELAY_SHARE = 0.05  # of the time that computing takes
 LEAST_S = 0.05  # a look-up in a local network
 
@@ -23,13 +18,6 @@ def is_worth_asking(compute_s: float) -> bool:
 def budget_s(compute_s: float) -> float:
     """How long peers are asked before it is computed."""
     return max(LEAST_S, DELAY_SHARE * compute_s)
-
-
-def fetch_s(num_bytes: int, providers: Iterable[Provides]) -> float:
-    """How long it takes to fetch, as far as is known; who was never measured takes no time."""
-    speeds = sorted((each.speed or float("inf") for each in providers), reverse=True)
-    total = sum(speeds[:MAX_SOURCES])
-    return num_bytes / total if total else float("inf")
 
 
 class Patience:

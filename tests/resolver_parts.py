@@ -34,6 +34,7 @@ from tests.store_parts import sealed
 PROFILE = make_profile(num_layers=2, kv_heads=4, head_dim=32)
 SIGNER = Signer(b"\7" * 32)
 MIB = 1024 * 1024
+PIECE_TOKENS = 128
 WINDOW_S = PROFILE.block_size / USUAL_SPEED
 
 
@@ -94,29 +95,62 @@ class Shop(Egress):
         ]
 
 
+class Got:
+    """What came of a prompt.
+
+    Attributes:
+        waited_s: until the engine could begin.
+    """
+
+    def __init__(self, resolved: Resolved, waited_s: float) -> None:
+        value = resolved.value()
+        self.why, self.num_tokens, self.sources = value.why, value.num_tokens, value.sources
+        self.num_windows = value.num_tokens // PROFILE.block_size
+        self.timings_ms, self.relayed = resolved.timings_ms, resolved.relayed
+        self.resolved, self.waited_s = resolved, waited_s
+
+
 class Node:
     """The one that resolves."""
 
     def __init__(
-        self, net: Internet, path: Path, nursery: trio.Nursery, accept: str = "any"
+        self,
+        net: Internet,
+        path: Path,
+        nursery: trio.Nursery,
+        l1_bytes: int = 4 * MIB,
     ) -> None:
         self.net, self.path = net, path
-        self.peering = make_peering(path / "me", Joined(net, "me"), accept=accept)
-        self.arena = SharedMemory("test-l1", 4 * MIB, 0)
+        self.peering = make_peering(path / "me", Joined(net, "me"))
+        self.arena = SharedMemory("test-l1", l1_bytes, 0)
         self.store = MemoryStore(64 * MIB)
         self.memory = Memory(self.arena, self.store, hot_steps=4)
         self.counters = Counter[str]()
-        self.resolver = Resolver(self.memory, self.peering, 0.0, self.counters, nursery)
+        self.resolver = Resolver(
+            self.memory, self.peering, 0.0, PIECE_TOKENS, self.counters, nursery
+        )
         self.told: list[tuple[str, int, int]] = []
+        self.resolved: list[Resolved] = []
 
-    async def resolve(self, chain: Chain, num_public: int | None = None, more: int = 1) -> Resolved:
-        """For a prompt of the chain's tokens, and so many others behind them."""
+    async def resolve(self, chain: Chain, num_public: int | None = None, more: int = 1) -> Got:
+        """What comes while an engine waits, which then gives the prompt up."""
+        began_s = trio.current_time()
+        resolved = await self.begin(chain, num_public, more)
+        waited_s = trio.current_time() - began_s
+        await resolved.end()
+        return Got(resolved, waited_s)
+
+    async def begin(self, chain: Chain, num_public: int | None = None, more: int = 1) -> Resolved:
+        """For a prompt of the chain's tokens, and so many others behind them; an engine is next."""
         tokens = [*chain.tokens, *range(more)]
         public = len(tokens) if num_public is None else num_public
         binding = Binding(chain.model_id, chain.profile, CLASS)
-        return await self.resolver.resolve(
-            binding, tokens, public, lambda *told: self.told.append(told)
+        self.resolved.append(
+            await self.resolver.resolve(
+                binding, tokens, public, lambda *told: self.told.append(told)
+            )
         )
+        return self.resolved[-1]
 
     async def meets(self, name: str, chain: Chain, links: Sequence[bytes] | None = None) -> Shop:
         """A peer with a chain."""
@@ -138,7 +172,11 @@ Main = Callable[[Node, Internet], Awaitable[None]]
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch, path: Path, main: Main, seed: int = 0, accept: str = "any"
+    monkeypatch: pytest.MonkeyPatch,
+    path: Path,
+    main: Main,
+    seed: int = 0,
+    l1_bytes: int = 4 * MIB,
 ) -> None:
     """On virtual time; what would run in a thread runs at once."""
 
@@ -149,7 +187,7 @@ def run(
 
     async def in_net(net: Internet) -> None:
         async with trio.open_nursery() as nursery:
-            node = Node(net, path, nursery, accept)
+            node = Node(net, path, nursery, l1_bytes)
             nursery.start_soon(node.memory.writer.run)
             await nursery.start(node.peering.run)
             await main(node, net)

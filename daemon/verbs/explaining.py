@@ -46,6 +46,8 @@ _WHY_NOT = {
     "nobody": "no peer that was asked has more of it, signed",
     "unheard": "the peers that were asked did not answer in time",
     "slow": "computing is sooner than what peers send",
+    "met": "that took no longer than the others took to come",
+    "differs": "the chain that peers have continues other K and V than this model gives",
     "lost": "the peers that had more are gone, or sent what it is not",
     "room": "L1 has no room",
     "broken": "the chain that peers have is broken",
@@ -53,17 +55,19 @@ _WHY_NOT = {
 _ENDS = {"done": "", "lacking": ", then had no more"}
 
 
-def fetched_lines(fetched: FetchedValue | None) -> list[str]:
-    """What peers gave for an answer, and why no more."""
+def fetched_lines(fetched: FetchedValue | None, num_computed: int) -> list[str]:
+    """What peers gave for an answer, what was computed, and why."""
     if fetched is None:
         return []
-    lines = [f"{fetched.num_tokens:,} prompt tokens came from peers"]
+    met = f", {fetched.num_met:,} of them while those before were computed"
+    lines = [
+        f"{fetched.num_tokens:,} prompt tokens came from peers{met if fetched.num_met else ''}"
+    ]
     for each in fetched.sources:
         gave = f"{each.blocks:,} blocks, {show.size(each.bytes)}"
         lines.append(f"  peer {each.peer}: {gave}{_ENDS.get(each.end, f', then {each.end}')}")
-    if fetched.why:
-        lines.append(f"  no more: {_WHY_NOT.get(fetched.why, fetched.why)}")
-    return lines
+    why = _WHY_NOT.get(fetched.why, fetched.why) or "they are no whole window that is public"
+    return [*lines, f"  {num_computed:,} were computed: {why}"]
 
 
 def _sentence(reason: ReasonValue, tokens: Sequence[int], tokenizer: Tokenizer | None) -> str:

@@ -63,7 +63,7 @@ def _run(args: argparse.Namespace) -> int:
             found["explain"] = {**explained, "fetched": done.fetched}
         show.as_json(found)
     else:
-        for line in fetched_lines(done.fetched) if args.explain else ():
+        for line in fetched_lines(done.fetched, done.usage.computed) if args.explain else ():
             show.note(line)
         show.note(usage_line(done))
     if done.finish_reason == "cancelled":

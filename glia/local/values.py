@@ -127,16 +127,20 @@ class SourceValue(Struct, frozen=True):
 class FetchedValue(Struct, frozen=True):
     """What peers had of a prompt.
 
-    num_tokens: of whole windows that came.
+    num_tokens: of whole windows that came and were used.
+    num_met: of these, tokens that came while the engine computed those before them.
     why: why no more was fetched, "" where all that is public is here: private (no whole window
         of it is public), offline, quick (computing takes no longer than asking), nobody (has
-        more), unheard (who was asked did not answer in time), slow (computing is sooner), lost
-        (whoever had it is gone, or lied), room (L1 has none), broken (the chain is).
+        more), unheard (who was asked did not answer in time), slow (computing is sooner), met
+        (what is before them was computed in the same time), differs (what was computed is not
+        what the chain continues), lost (whoever had it is gone, or lied), room (L1 has none),
+        broken (the chain is).
     """
 
     num_tokens: int
     sources: list[SourceValue]
     why: str
+    num_met: int = 0
 
 
 class MessageValue(Struct, frozen=True):
@@ -321,18 +325,9 @@ class NextBlockValue(Struct, frozen=True):
 
 
 class NetworkValue(Struct, frozen=True):
-    """A node's network.
-
-    peer_id, addresses: "" and none until it is on for the first time.
-    why_off: why it is off just now, "" while it is on.
-    num_known: peers that are connected, kept, or remembered.
-    mdns: how nodes on the LAN are found: "on", "off", "alone" (there is no interface but
-        loopback; one that comes up is used), or what does not work.
-    """
+    """A node's network. `why_off`: why it is off just now, "" while it is on."""
 
     peer_id: str
     addresses: list[str]
     num_connected: int
     why_off: str = ""
-    num_known: int = 0
-    mdns: str = "off"

@@ -13,9 +13,7 @@ from glia.graph.link import LinkKind, check_link, parse_link, sign_link
 from glia.graph.neuron import Signer
 from glia.graph.spans import claims
 from p2p.attesting import links_that_hold, num_attested, relayed
-from p2p.deciding import DELAY_SHARE, LEAST_S, Patience, budget_s, fetch_s, is_worth_asking
-from p2p.host import PeerId
-from p2p.source import Provides
+from p2p.deciding import DELAY_SHARE, LEAST_S, Patience, budget_s, is_worth_asking
 from tests.builders import MODEL, TINY, make_chain
 
 CHAIN = make_chain(60)
@@ -71,18 +69,6 @@ def test_windows_that_come_as_fast_as_they_are_computed_are_taken_to_the_end() -
         slow.arrived(now_s)
         now_s += 0.15
     assert slow.deadline_s <= NOW_S + 2.0
-
-
-@given(st.lists(st.none() | st.floats(1.0, 1e9), max_size=8), st.integers(1, 10**9))
-def test_what_was_never_measured_is_tried(speeds: list[float | None], num_bytes: int) -> None:
-    providers = [Provides(PeerId(f"peer {n}"), 1, speed) for n, speed in enumerate(speeds)]
-    found_s = fetch_s(num_bytes, providers)
-    if not speeds:
-        assert found_s == float("inf")
-    elif None in speeds:
-        assert found_s == 0
-    else:
-        assert found_s <= num_bytes / max(filter(None, speeds))
 
 
 def test_a_look_up_is_worth_what_it_takes() -> None:

@@ -67,14 +67,21 @@ def test_a_prompt_that_ends_where_another_goes_on() -> None:
     assert line == "  conversation story ends before token 2, here token id 7"
 
 
-def test_what_peers_gave_and_why_no_more() -> None:
-    assert fetched_lines(None) == []
+def test_what_peers_gave_what_was_computed_and_why() -> None:
+    assert fetched_lines(None, 7) == []
     sources = [SourceValue("12D3", 60, 4096, "done"), SourceValue("12D4", 0, 0, "stalled")]
-    assert fetched_lines(FetchedValue(480, sources, "slow")) == [
+    assert fetched_lines(FetchedValue(480, sources, "slow"), 1100) == [
         "480 prompt tokens came from peers",
         "  peer 12D3: 60 blocks, 4.0 KiB",
         "  peer 12D4: 0 blocks, 0 B, then stalled",
-        "  no more: computing is sooner than what peers send",
+        "  1,100 were computed: computing is sooner than what peers send",
     ]
-    assert fetched_lines(FetchedValue(480, [], "")) == ["480 prompt tokens came from peers"]
-    assert fetched_lines(FetchedValue(0, [], "private"))[1].endswith("no peer was asked")
+    assert fetched_lines(FetchedValue(480, [], ""), 5) == [
+        "480 prompt tokens came from peers",
+        "  5 were computed: they are no whole window that is public",
+    ]
+    assert fetched_lines(FetchedValue(480, [], "met", 320), 400) == [
+        "480 prompt tokens came from peers, 320 of them while those before were computed",
+        "  400 were computed: that took no longer than the others took to come",
+    ]
+    assert fetched_lines(FetchedValue(0, [], "private"), 9)[1].endswith("no peer was asked")
