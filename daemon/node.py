@@ -8,7 +8,7 @@ import resource
 import signal
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -28,6 +28,7 @@ from daemon.engine_need import Needs
 from daemon.engine_process import ENGINE_PROGRAM, EngineCommand
 from daemon.engines import Engines
 from daemon.forgetting import Forgetting
+from daemon.joining import load_libp2p
 from daemon.logs import close_log, open_log
 from daemon.looking import Looking
 from daemon.machine import memory_bytes
@@ -45,6 +46,7 @@ from daemon.sparing import Sparing
 from daemon.staging import StagingAreas
 from daemon.uses import Uses
 from glia.allocator import limit_heap
+from glia.errors import NetworkError
 from glia.local.address import socket_path
 from glia.store.disk import DiskStore
 from glia.store.published import Published
@@ -208,13 +210,13 @@ async def run_node(config: Config, program: tuple[str, ...], prepared: Prepared)
                 stopping=trio.Event(),
             )
             parts.broker.preload(config.engine.preload)
-            if peering is not None:
-                await serving.start(peering.run)
             serving.start_soon(Server(parts).run, prepared.listener)
             if door is not None:
                 serving.start_soon(door.run)
             await serving.start(_stop_on_signal, parts.stopping)
             notifier.tell(READY)
+            if peering is not None:
+                serving.start_soon(_be_on_network, peering)
             await parts.stopping.wait()
             notifier.tell(STOPPING)
             _log.info("stopping")
@@ -257,6 +259,13 @@ def _connect(
 
     conversations.on_change = conversations_changed
     attachments.on_change = models_changed
+
+
+async def _be_on_network(peering: Peering) -> None:
+    """Behind READY: importing libp2p takes a second, in which others are to be served."""
+    with suppress(NetworkError):  # it is tried, and told, again
+        await trio.to_thread.run_sync(load_libp2p)
+    await peering.run()
 
 
 async def _write(memory: Memory, sparing: Sparing) -> None:

@@ -284,4 +284,6 @@ class Pursuit:
 
 def why_none(result: SearchResult) -> str:
     """Why nothing was found, as FetchedValue says it."""
+    if result.is_untrusted:
+        return "untrusted"
     return "unheard" if result.is_unheard else "nobody"

@@ -118,10 +118,11 @@ class Node:
         net: Internet,
         path: Path,
         nursery: trio.Nursery,
+        accept: str = "any",
         l1_bytes: int = 4 * MIB,
     ) -> None:
         self.net, self.path = net, path
-        self.peering = make_peering(path / "me", Joined(net, "me"))
+        self.peering = make_peering(path / "me", Joined(net, "me"), accept=accept)
         self.arena = SharedMemory("test-l1", l1_bytes, 0)
         self.store = MemoryStore(64 * MIB)
         self.memory = Memory(self.arena, self.store, hot_steps=4)
@@ -176,6 +177,7 @@ def run(
     path: Path,
     main: Main,
     seed: int = 0,
+    accept: str = "any",
     l1_bytes: int = 4 * MIB,
 ) -> None:
     """On virtual time; what would run in a thread runs at once."""
@@ -187,7 +189,7 @@ def run(
 
     async def in_net(net: Internet) -> None:
         async with trio.open_nursery() as nursery:
-            node = Node(net, path, nursery, l1_bytes)
+            node = Node(net, path, nursery, accept, l1_bytes)
             nursery.start_soon(node.memory.writer.run)
             await nursery.start(node.peering.run)
             await main(node, net)

@@ -45,6 +45,8 @@ _WHY_NOT = {
     "quick": "computing takes no longer than asking peers",
     "nobody": "no peer that was asked has more of it, signed",
     "unheard": "the peers that were asked did not answer in time",
+    "untrusted": "peers have it, signed by neurons whose word is not taken here: gliad where shows "
+    "whose; gliad peers add MULTIADDR, or [network] accept in glia.toml, takes it",
     "slow": "computing is sooner than what peers send",
     "met": "that took no longer than the others took to come",
     "differs": "the chain that peers have continues other K and V than this model gives",

@@ -131,10 +131,11 @@ class FetchedValue(Struct, frozen=True):
     num_met: of these, tokens that came while the engine computed those before them.
     why: why no more was fetched, "" where all that is public is here: private (no whole window
         of it is public), offline, quick (computing takes no longer than asking), nobody (has
-        more), unheard (who was asked did not answer in time), slow (computing is sooner), met
-        (what is before them was computed in the same time), differs (what was computed is not
-        what the chain continues), lost (whoever had it is gone, or lied), room (L1 has none),
-        broken (the chain is).
+        more), unheard (who was asked did not answer in time), untrusted (what peers have is
+        attested by neurons whose word is not taken), slow (computing is sooner), met (what is
+        before them was computed in the same time), differs (what was computed is not what the
+        chain continues), lost (whoever had it is gone, or lied), room (L1 has none), broken
+        (the chain is).
     """
 
     num_tokens: int
@@ -325,9 +326,18 @@ class NextBlockValue(Struct, frozen=True):
 
 
 class NetworkValue(Struct, frozen=True):
-    """A node's network. `why_off`: why it is off just now, "" while it is on."""
+    """A node's network.
+
+    peer_id, addresses: "" and none until it is on for the first time.
+    why_off: why it is off just now, "" while it is on.
+    num_known: peers that are connected, kept, or remembered.
+    mdns: how nodes on the LAN are found: "on", "off", "alone" (there is no interface but
+        loopback; one that comes up is used), or what does not work.
+    """
 
     peer_id: str
     addresses: list[str]
     num_connected: int
     why_off: str = ""
+    num_known: int = 0
+    mdns: str = "off"
