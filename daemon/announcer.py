@@ -3,6 +3,9 @@
 What it says: that this node has a prefix key, and a window; and the link that attests it. It says
 so only while the window's blocks are here: some windows are published by name alone, and L2 may
 have dropped others.
+
+At each announcement of a chain's last window it looks how many others provide it. L2 evicts
+what was not used for longest; a chain of which there are too few copies counts as used.
 When it says so: p2p/announcing.py. It also hears what others say on the topics of the models
 that this node has to do with.
 """
@@ -28,7 +31,7 @@ from glia.graph.link import decode_link
 from glia.graph.neuron import Signer
 from glia.store.published import Published
 from p2p.announcing import Announcing, Boundary, topic_of
-from p2p.host import Directory, Gossip
+from p2p.host import Directory, Gossip, Host
 from p2p.provider import InThreads, RunBlocking
 
 _MAX_AT_ONCE = 4
@@ -54,6 +57,9 @@ class Network(Protocol):
     why_off: str
 
     @property
+    def host(self) -> Host: ...
+
+    @property
     def directory(self) -> Directory: ...
 
     @property
@@ -66,6 +72,8 @@ class Announcer:
     Args:
         is_here: whether the blocks of a published window are (Egress.has_window).
         models: those that this node can compute.
+        keep: counts a chain as used, by its last window; for a worker thread.
+        replicas: so many others are to provide what is published; 0: nobody looks.
         is_silent: it only follows what others say.
         now_s: seconds since 1970.
         source: of all that is drawn.
@@ -80,6 +88,8 @@ class Announcer:
         models: Callable[[], Iterable[ModelId]],
         source: random.Random,
         *,
+        keep: Callable[[WindowId], None],
+        replicas: int,
         is_silent: bool = False,
         now_s: Callable[[], float] = time.time,
         call: RunBlocking | None = None,
@@ -88,7 +98,9 @@ class Announcer:
         self._is_here, self._models, self._now_s = is_here, models, now_s
         self._call = call or InThreads()
         self._announcing = Announcing(source)
+        self._keep, self._replicas = keep, replicas
         self._is_silent = is_silent
+        self._scarce: set[WindowId] = set()
         self._tips: dict[WindowId, ModelId] = {}
         self._room = trio.Semaphore(_MAX_AT_ONCE)
         self._look_now, self._tell_now = trio.Event(), trio.Event()
@@ -154,6 +166,9 @@ class Announcer:
                 self._announcing.absent(boundary, self._now_s())
             case _Standing.OVER:
                 self._announcing.drop(boundary)
+        if standing is not _Standing.HERE:
+            self._scarce.discard(boundary.window_id)
+            self._network.counters["chains_scarce"] = len(self._scarce)
 
     def _failed(self, boundary: Boundary) -> None:
         self._network.counters["announce_failed"] += 1
@@ -173,7 +188,24 @@ class Announcer:
             await directory.put(boundary.prefix_key, link)
             await self._network.gossip.publish(topic_of(boundary.model_id), link)
         await self._call(partial(published.mark_announced, [name], int(self._now_s())))
+        if self._replicas and not await self._call(partial(published.next_windows, name, 1)):
+            await self._count_copies(name)
         return standing
+
+    async def _count_copies(self, tip: WindowId) -> None:
+        """Who else has a chain, as far as the directory knows."""
+        network = self._network
+        try:
+            found = await network.directory.providers(tip, self._replicas + 1)
+        except GliaError:
+            found = []
+        others = {each.peer for each in found} - {network.host.peer_id}
+        if len(others) < self._replicas:
+            self._scarce.add(tip)
+            await self._call(partial(self._keep, tip))
+        else:
+            self._scarce.discard(tip)
+        network.counters["chains_scarce"] = len(self._scarce)
 
     # -- in worker threads --------------------------------------------------------------------
 

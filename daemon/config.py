@@ -277,6 +277,7 @@ SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
             "psk": ("psk", read_psk),
             "announce": ("announce", _word("boundaries", "off")),
             "announce_hold_s": ("announce_hold_s", _span(0.0, 1e6)),
+            "replicas": ("replicas", _count(0, 16)),
             "accept": ("accept", read_accept),
             "upload": ("upload_bytes", _size(0)),
         },

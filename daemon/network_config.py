@@ -39,6 +39,8 @@ class NetworkConfig:
         announce: "boundaries": the DHT and the models' topics are told of what is published;
             "off": nobody is.
         announce_hold_s: before that.
+        replicas: other peers that are to have what is published; of what fewer have, L2 keeps
+            its own copy for longer.
         upload_bytes: a second, at most; 0: no limit.
         accept: whose links attest: a policy's word, or the neurons that do beside our own.
     """
@@ -50,6 +52,7 @@ class NetworkConfig:
     psk: str = ""
     announce: str = "boundaries"
     announce_hold_s: float = 60.0
+    replicas: int = 3
     upload_bytes: int = 0
     accept: str | tuple[str, ...] = "any"
 

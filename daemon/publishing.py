@@ -46,6 +46,8 @@ class Publishing:
             egress.has_window,
             lambda: [each.model_id for each in attachments.all()],
             random.Random(),  # noqa: S311 - no secret
+            keep=lambda tip: memory.store.touch([tip]),
+            replicas=network.replicas,
             is_silent=network.announce == "off",
         )
         self._publisher = Publisher(

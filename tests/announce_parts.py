@@ -51,6 +51,7 @@ class Net:
     published: Published
     heard: Heard
     signer: Signer = SIGNER
+    kept: list[WindowId] = field(default_factory=list)
     gone: set[WindowId] = field(default_factory=set)  # windows of which there are no blocks here
     counters: Counter[str] = field(default_factory=Counter)
     why_off: str = ""
@@ -78,7 +79,12 @@ def net_of(net: Internet, name: str, path: Path) -> Net:
 
 
 def announcer_of(
-    net: Net, models: tuple[ModelId, ...] = (MODEL,), seed: int = 0, *, is_silent: bool = False
+    net: Net,
+    models: tuple[ModelId, ...] = (MODEL,),
+    seed: int = 0,
+    *,
+    is_silent: bool = False,
+    replicas: int = 0,
 ) -> Announcer:
     """Its announcer; who listens does so with `Hearing.run` in threads."""
     hearing = Hearing(net, now_s)
@@ -89,6 +95,8 @@ def announcer_of(
         net.is_here,
         lambda: models,
         source,
+        keep=net.kept.append,
+        replicas=replicas,
         is_silent=is_silent,
         now_s=now_s,
         call=at_once,

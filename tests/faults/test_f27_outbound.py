@@ -186,7 +186,14 @@ class World:
         egress, hearing = Egress(peering.published, node.store), Hearing(peering, now_s)
         peering.serve(egress)
         announcer = Announcer(
-            peering, hearing, egress.has_window, lambda: [MODEL], random.Random(1), now_s=now_s
+            peering,
+            hearing,
+            egress.has_window,
+            lambda: [MODEL],
+            random.Random(1),
+            keep=lambda tip: node.store.touch([tip]),
+            replicas=3,
+            now_s=now_s,
         )
         self.publisher.on_publish = announcer.wake
         for part in (self.publisher.run, announcer.run, hearing.run):

@@ -205,6 +205,31 @@ def test_while_the_network_is_off_nothing_is_tried(tmp_path: Path) -> None:
     two_nodes(tmp_path, body)
 
 
+def test_a_chain_with_too_few_copies_counts_as_used(tmp_path: Path) -> None:
+    """It is looked at each time that its last window is announced."""
+    chain, gone = make_chain(20), make_chain(3, seed=1)
+
+    async def body(net: Internet, ours: Net, theirs: Net, nursery: trio.Nursery) -> None:
+        publish(ours, chain, hold_s=0)
+        publish(ours, gone, hold_s=0)
+        nursery.start_soon(announcer_of(ours, replicas=2).run)
+        await trio.sleep(60)
+        assert sorted(ours.kept) == sorted([chain.tip, gone.tip])
+        assert ours.counters["chains_scarce"] == 2
+        more = net.host("more")
+        await more.connect(theirs.host.addresses()[0])
+        await theirs.host.directory.provide(chain.tip)
+        await trio.sleep(20 * HOUR_S)
+        assert ours.kept.count(chain.tip) == 2
+        await more.directory.provide(chain.tip)
+        ours.published.take_back(gone.window_ids)
+        await trio.sleep(20 * HOUR_S)
+        assert ours.kept.count(chain.tip) == 2
+        assert ours.counters["chains_scarce"] == 0
+
+    two_nodes(tmp_path, body)
+
+
 def test_who_is_silent_hears_and_announces_nothing(tmp_path: Path) -> None:
     chain = make_chain(20)
 
