@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import trio
@@ -37,9 +38,12 @@ def test_a_chain_is_announced_and_heard_of(tmp_path: Path) -> None:
             file.write_text(f'models_dir = "{tmp_path}"\n{file.read_text()}')
             (node.data_dir / "prompt").write_text(json.dumps(prompt(NUM_TOKENS, number)))
         one("start", "--listen", LOOPBACK)
+        one("run", "tiny", "--token-ids", str(two.data_dir / "prompt"), "--max-tokens", "1")
+        known, knows = (Paths(each.data_dir).attachments for each in (one, two))
+        knows.parent.mkdir(mode=0o700)
+        shutil.copy(known, knows)  # as if the model had run there, too
         two("start", "--listen", LOOPBACK, "--bootstrap", one.address)
         until(lambda: bool(two.connected()))
-        two("run", "tiny", "--token-ids", str(two.data_dir / "prompt"), "--max-tokens", "1")
         words = ("--token-ids", str(one.data_dir / "prompt"), "--max-tokens", "8", "--ignore-eos")
         found = one.json("run", "tiny", "--public", *words)
         with Client.connect(one.data_dir) as client:

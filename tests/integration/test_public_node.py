@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -36,7 +37,9 @@ from tests.node_parts import until
 
 SIZE = 16
 PROMPT = "What is said aloud can be heard by all who care to listen. " * 4
+ALOUD = "Whoever speaks up is heard, and whoever is heard may be answered. " * 4
 SECRET = "This is nobody's business but mine, and so it has to stay here. " * 4
+SECOND = "Nobody else is to read what is written down here tonight. " * 4
 SYSTEM = "Be kind to everyone who asks, and say so in as few words as can be. " * 5
 
 
@@ -45,8 +48,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_chat_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def node(model: Path) -> Iterator[Gliad]:
+    """One for all: each test says what no other does, and leaves it running."""
     with gliads(1) as (made,):
         file = made.data_dir / "glia.toml"
         (made.data_dir / "tiny.model").write_text(f'source = "{model}"\ndtype = "float32"\n')
@@ -149,11 +153,12 @@ def chain_of(node: Gliad, tip: str) -> list[WindowId]:
 
 @pytest.mark.spec(48)
 def test_what_was_said_in_public_is_served_to_anyone(node: Gliad) -> None:
+    before = counted(node, "windows_published")
     found = said(node, PROMPT, "--raw", "--public")
     log = log_of(node, found["conversation"])
     num_windows = len(log) // SIZE
     names = chain_of(node, found["tip"])
-    until(lambda: counted(node, "windows_published") == num_windows)
+    until(lambda: counted(node, "windows_published") == before + num_windows)
     neuron = bytes.fromhex(node.json("id")["neuron"])
 
     async def body(peer: Peer) -> None:
@@ -194,12 +199,15 @@ def test_what_was_said_in_public_is_served_to_anyone(node: Gliad) -> None:
 
 
 @pytest.mark.spec(47)
-def test_what_was_said_in_private_is_answered_as_what_nobody_has(node: Gliad) -> None:
+def test_what_was_said_in_private_is_answered_as_what_nobody_has(
+    node: Gliad, tmp_path: Path
+) -> None:
     found = said(node, SECRET, "--raw")
     log = log_of(node, found["conversation"])
     names = chain_of(node, found["tip"])
-    aloud = said(node, PROMPT, "--raw", "--public")  # so that there is something to be had
-    until(lambda: counted(node, "windows_published") > 0)
+    before = counted(node, "windows_published")
+    aloud = said(node, ALOUD, "--raw", "--public")  # so that there is something to be had
+    until(lambda: counted(node, "windows_published") > before)
     with Client.connect(node.data_dir) as client:
         windows = client.chain(bytes.fromhex(found["tip"]))
 
@@ -229,8 +237,9 @@ def test_what_was_said_in_private_is_answered_as_what_nobody_has(node: Gliad) ->
         assert await peer.find(log_of(node, aloud["conversation"]))
 
     as_peer(node, body)
-    node("stop")
-    published = Published(Paths(node.data_dir).published)
+    shutil.copytree(Paths(node.data_dir).published, tmp_path / "published")
+    published = Published(tmp_path / "published")
+    assert published.tips()
     assert not any(published.record(name) for name in names)
     published.close()
     _assert_nothing_of(node, log)
@@ -238,7 +247,8 @@ def test_what_was_said_in_private_is_answered_as_what_nobody_has(node: Gliad) ->
 
 @pytest.mark.spec(50)
 def test_of_a_public_system_message_full_windows_alone_are_shown(node: Gliad) -> None:
-    found = said(node, SECRET, "--system", SYSTEM, "--system-visibility", "public")
+    before = counted(node, "windows_published")
+    found = said(node, SECOND, "--system", SYSTEM, "--system-visibility", "public")
     log = log_of(node, found["conversation"])
     exported = node.json("export", found["conversation"])
     system = exported["messages"][0]
@@ -247,7 +257,7 @@ def test_of_a_public_system_message_full_windows_alone_are_shown(node: Gliad) ->
     ]
     num_windows = system["end"] // SIZE
     assert 16 < num_windows < len(log) // SIZE
-    until(lambda: counted(node, "windows_published") == num_windows)
+    until(lambda: counted(node, "windows_published") == before + num_windows)
 
     async def body(peer: Peer) -> None:
         (chain, *_) = await peer.find(log)
@@ -255,7 +265,6 @@ def test_of_a_public_system_message_full_windows_alone_are_shown(node: Gliad) ->
         assert await peer.blocks(await peer.records(chain.tip, num_windows)) == num_windows
 
     as_peer(node, body)
-    node("stop")
     _assert_nothing_of(node, log[exported["messages"][1]["start"] :])
 
 

@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
-from daemon.egress import Egress
-from glia.graph.ids import BlockId
-from glia.store.disk import DiskStore
 from glia.store.published import Published
-from p2p.bulk.server import BulkServer
-from p2p.bulk.tls import Identity
-from p2p.host import Address
-from p2p.messages import BLOCKS
-from p2p.provider import InThreads, Provider
-from p2p.upload import UploadLimit
-from tests.gliad_parts import LOOPBACK, OFFLINE, Gliad, gliads
-from tests.network_parts import new_network
-from tests.node_parts import FULL, MIB, until
+from tests.gliad_parts import LOOPBACK, Gliad, gliads
+from tests.node_parts import until
 from tests.tiny_node import prompt, save_model
 
 NUM_TOKENS = 1000
+SHORT = 60  # too few for anybody to learn from them how fast it computes
 
 
 @contextmanager
-def tiny_gliads(num: int, path: Path, settings: str = "") -> Iterator[tuple[Gliad, ...]]:
+def tiny_gliads(num: int, path: Path) -> Iterator[tuple[Gliad, ...]]:
     """With the tiny model, not yet started."""
     source = save_model(path / "models" / "tiny")
     (path / "tiny.model").write_text(f'source = "{source}"\ndtype = "float32"\n')
-    with gliads(num, settings) as made:
+    with gliads(num) as made:
         for each in made:
             file = each.data_dir / "glia.toml"
             file.write_text(f'models_dir = "{path}"\n{file.read_text()}')
@@ -67,7 +56,7 @@ def start(node: Gliad, *friends: str) -> str:
         "start", "--listen", LOOPBACK, *(word for each in friends for word in ("--bootstrap", each))
     )
     if friends:
-        until(lambda: len(node.connected()) == len(friends))
+        until(lambda: len(node.connected()) >= len(friends))
     return node.address
 
 
@@ -78,12 +67,13 @@ def published(node: Gliad, num_windows: int) -> None:
 
 @pytest.mark.spec(14)
 def test_what_was_computed_in_public_is_taken_and_passed_on(tmp_path: Path) -> None:
-    asked = Asked(tmp_path, 1)
-    with tiny_gliads(4, tmp_path) as (one, two, three, private):
+    asked, short = Asked(tmp_path, 1), Asked(tmp_path, 2, SHORT)
+    with tiny_gliads(3, tmp_path) as (one, two, three):
         address = start(one)
+        said = short.of(one, "--public")
         first = asked.of(one, "--public")
         assert first["usage"]["cached"]["peers"] == 0
-        published(one, NUM_TOKENS // 16)
+        published(one, NUM_TOKENS // 16 + SHORT // 16)
 
         passed_on = start(two, address)
         second = asked.of(two, "--public")
@@ -102,15 +92,15 @@ def test_what_was_computed_in_public_is_taken_and_passed_on(tmp_path: Path) -> N
         assert again["usage"]["cached"]["peers"] == 0
         assert again["token_ids"] == first["token_ids"]
 
-        start(private, address)
-        alone = asked.of(private)
+        start(three, address)
+        alone = short.of(three)
         assert alone["usage"]["cached"]["peers"] == 0
-        assert alone["usage"]["computed"] == NUM_TOKENS
-        assert alone["token_ids"] == first["token_ids"]
-        assert private.json("status")["counters"].get("prompts_searched", 0) == 0
+        assert alone["usage"]["computed"] == SHORT
+        assert alone["token_ids"] == said["token_ids"]
+        assert three.json("status")["counters"].get("prompts_searched", 0) == 0
 
         one.kill()
-        start(three, passed_on)
+        three("peers", "add", passed_on)
         third = asked.of(three, "--public")
         assert third["token_ids"] == first["token_ids"]
         assert third["usage"]["cached"]["peers"] >= 0.9 * NUM_TOKENS
@@ -129,115 +119,3 @@ def _signers(data_dir: Path, node: Gliad) -> set[str]:
     finally:
         shown.close()
     return {link[-96:-64].hex() for link in links}
-
-
-def test_a_peer_that_is_killed_in_the_middle(tmp_path: Path) -> None:
-    """What came is used, the rest computed; the answer is the same."""
-    asked = Asked(tmp_path, 2, 1900)
-    with tiny_gliads(2, tmp_path, f'{OFFLINE}upload = "1MiB"\n') as (one, two):
-        address = start(one)
-        first = asked.of(one, "--public")
-        published(one, 1900 // 16)
-        start(two, address)
-        killing = threading.Thread(target=_kill_when_serving, args=(one, two))
-        killing.start()
-        second = asked.of(two, "--public")
-        killing.join()
-        assert second["token_ids"] == first["token_ids"]
-        assert 0 < second["usage"]["cached"]["peers"] < 1800
-        assert second["usage"]["computed"] > 100
-        assert two.json("check")["bad"] == 0
-        assert asked.of(two, "--public")["token_ids"] == first["token_ids"]
-
-
-def _kill_when_serving(one: Gliad, two: Gliad) -> None:
-    segments = two.data_dir / "store" / "segments"
-    until(lambda: sum(file.stat().st_size for file in segments.glob("*.seg")) > MIB // 8, 60)
-    one.kill()
-
-
-class _Bad(Egress):
-    """A node's public part that spoils blocks from the 21st on."""
-
-    def __init__(self, data_dir: Path, spoil: Callable[[bytes], bytes | None]) -> None:
-        self.published = Published(data_dir / "published")
-        self.store = DiskStore(data_dir / "store", 64 * MIB)
-        super().__init__(self.published, self.store)
-        self._spoil, self._num = spoil, 0
-
-    def read_blocks(
-        self, block_ids: Sequence[BlockId], into: memoryview
-    ) -> list[memoryview | None]:
-        return list(map(self._spoilt, super().read_blocks(block_ids, into)))
-
-    def _spoilt(self, data: memoryview | None) -> memoryview | None:
-        self._num += 1
-        if data is None or self._num <= 20:
-            return data
-        spoilt = self._spoil(bytes(data))
-        return None if spoilt is None else memoryview(spoilt)
-
-    def close(self) -> None:
-        self.published.close()
-        self.store.close()
-
-
-@contextmanager
-def bad_peer(data_dir: Path, spoil: Callable[[bytes], bytes | None]) -> Iterator[str]:
-    """A peer in a thread, with what a node that was stopped has published. Yields: its address."""
-    offer, ready = _Bad(data_dir, spoil), threading.Event()
-    found: list[Address] = []
-    ending = threading.Event()
-
-    async def serve() -> None:
-        network = new_network()
-        provider = Provider(offer, lambda *_: None, UploadLimit(), InThreads())
-        bulk = BulkServer(network.host, Identity.new())
-        async with trio.open_nursery() as nursery:
-            await nursery.start(network.run)
-            provider.serve_on(network.host)
-            bulk.serve(BLOCKS, provider.blocks)
-            await bulk.listen("127.0.0.1")
-            nursery.start_soon(bulk.run)
-            found.append(network.host.addresses()[0])
-            ready.set()
-            await trio.to_thread.run_sync(ending.wait)
-            nursery.cancel_scope.cancel()
-
-    thread = threading.Thread(target=trio.run, args=(serve,))
-    thread.start()
-    try:
-        assert ready.wait(20)
-        yield found[0]
-    finally:
-        ending.set()
-        thread.join()
-        with suppress(Exception):
-            offer.close()
-
-
-@pytest.mark.parametrize("kind", ["flipped", "stalled", *(("another", "gone") if FULL else ())])
-def test_a_peer_that_sends_what_it_must_not_or_nothing(kind: str, tmp_path: Path) -> None:
-    asked = Asked(tmp_path, 3)
-    released = threading.Event()
-    spoils: dict[str, Callable[[bytes], bytes | None]] = {
-        "flipped": lambda data: data[:-1] + bytes([data[-1] ^ 1]),
-        "another": lambda data: bytes(len(data)),
-        "stalled": lambda data: data if released.wait(60) else None,
-        "gone": lambda _: None,
-    }
-    with tiny_gliads(2, tmp_path) as (one, two):
-        start(one)
-        first = asked.of(one, "--public")
-        published(one, NUM_TOKENS // 16)
-        one("stop")
-        with bad_peer(one.data_dir, spoils[kind]) as address:
-            start(two, address)
-            second = asked.of(two, "--public")
-            (peer,) = two.json("peers")
-            released.set()
-        assert second["token_ids"] == first["token_ids"]
-        assert second["usage"]["cached"]["peers"] <= 160
-        assert peer["num_bad"] == (kind in ("flipped", "another"))
-        assert two.json("check")["bad"] == 0
-        assert second["timings_ms"]["find"] + second["timings_ms"]["fetch"] < 1000
