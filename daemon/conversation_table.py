@@ -115,7 +115,7 @@ class ConversationTable:
 
     def _count(self, name: str, before: Kept, mended: Mended) -> None:
         is_shorter = mended.kept is not None and mended.kept.size_bytes < before.size_bytes
-        if is_shorter:
+        if is_shorter and not mended.was_cut:
             _log.error("%s: its last turns are lost", name)
         self.counters["conversations_cut"] += mended.was_cut or is_shorter
         if mended.is_aside:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 import shtab
@@ -34,7 +35,8 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser, root: argparse.Argume
 def _completion(args: argparse.Namespace) -> int:
     _mark_paths(args.root)
     show.piece(shtab.complete(args.root, args.shell) + "\n")
-    show.note(f"to install it: {_INSTALL[args.shell]}")
+    if sys.stdout.isatty():  # not to who sources it at each start of a shell
+        show.note(f"to install it: {_INSTALL[args.shell]}")
     return 0
 
 

@@ -49,12 +49,17 @@ def _row(run: RunValue, tiers: Sequence[str], now_s: float) -> tuple[str, ...]:
         run.state,
         f"{show.span(now_s - run.started_s)} ago",
         f"{run.prompt_tokens:,}",
-        *(f"{getattr(run.cached, tier):,}" for tier in tiers),
-        f"{run.computed:,}",
+        *_counts(run, tiers),
         f"{run.completion_tokens:,}",
         "not yet" if run.ttft_ms is None else f"{run.ttft_ms / 1000:.2f} s",
         "unknown" if run.tokens_per_s is None else f"{run.tokens_per_s:,.0f}",
     )
+
+
+def _counts(run: RunValue, tiers: Sequence[str]) -> list[str]:
+    """Blank until the engine has said them, which is when it ends: no 0 that turns out wrong."""
+    counts = [*(getattr(run.cached, tier) for tier in tiers), run.computed]
+    return [f"{count:,}" if any(counts) else "" for count in counts]
 
 
 def _name(asked: str) -> str:

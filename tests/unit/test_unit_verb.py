@@ -135,11 +135,18 @@ def test_completion_knows_every_verb(shell: str, capfd: Any, tmp_path: Path) -> 
     assert len(verbs()) > 15
     for verb in verbs():
         assert re.search(rf"\b{verb}\b", said.out), verb
-    assert "gliad completion" in said.hint
+    assert said.err == ""  # whoever has a shell source it reads this at each start
     script = tmp_path / "script"
     script.write_text(said.out)
     if shutil.which(shell):
         subprocess.run([shell, "-n", str(script)], check=True, timeout=30)
+
+
+def test_completion_says_on_a_terminal_how_to_install_it(
+    capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert "gliad completion zsh > _gliad" in say(capfd, "completion", "zsh").err
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
