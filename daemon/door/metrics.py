@@ -42,6 +42,11 @@ _OUTCOMES = {
 _COMPLETION = "completion_tokens"
 # sums of those above
 _SUMS = frozenset(("prompt_tokens", "requests"))
+# those that also fall
+_GAUGES = {
+    "announce_backlog": ("glia_announce_backlog", "Boundaries that could be announced by now"),
+    "chains_scarce": ("glia_chains_scarce", "Public chains with too few copies among peers"),
+}
 _TIER_GAUGES = {
     "used_bytes": ("glia_tier_bytes", "Bytes that a tier holds"),
     "cap_bytes": ("glia_tier_cap_bytes", "Bytes that a tier may hold"),
@@ -116,12 +121,15 @@ class _Node(Collector):
         tokens = {(source,): counters.get(name, 0) for source, name in _SOURCES.items()}
         requests = {(outcome,): counters.get(name, 0) for outcome, name in _OUTCOMES.items()}
         completion = {(): counters.get(_COMPLETION, 0)}
-        told = {*_SOURCES.values(), *_OUTCOMES.values(), *_SUMS, _COMPLETION}
+        told = {*_SOURCES.values(), *_OUTCOMES.values(), *_SUMS, _COMPLETION, *_GAUGES}
         events = {(name,): n for name, n in sorted(counters.items()) if name not in told}
         yield _counter("glia_prompt_tokens", "Prompt tokens by where from", tokens, "source")
         yield _counter("glia_completion_tokens", "Tokens of answers", completion)
         yield _counter("glia_requests", "Requests that ended", requests, "outcome")
         yield _counter("glia_events", "Whatever else gliad counts", events, "event")
+        for name, (metric, what) in _GAUGES.items():
+            if name in counters:
+                yield _gauge(metric, what, {(): counters[name]})
 
 
 def _engines(engines: list[EngineValue]) -> Iterator[Metric]:

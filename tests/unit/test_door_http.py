@@ -414,6 +414,7 @@ def test_metrics(door: RunningDoor, scene: Scene) -> None:
         "prompt_tokens": 15, "cached_l0_tokens": 1, "cached_l1_tokens": 2, "cached_l2_tokens": 4,
         "cached_peers_tokens": 0, "computed_tokens": 8, "completion_tokens": 7, "requests": 6,
         "requests_answered": 3, "requests_failed": 2, "requests_cancelled": 1, "half_open": 9,
+        "announce_backlog": 3, "chains_scarce": 2,
     }  # fmt: skip
     door.ask(CHAT_URL, CHAT)
     said = door.ask("/metrics")
@@ -429,6 +430,7 @@ def test_metrics(door: RunningDoor, scene: Scene) -> None:
     assert outcomes == {"answered": 3, "failed": 2, "cancelled": 1}
     events = {key[1]: n for key, n in samples.items() if key[0] == "glia_events_total"}
     assert events == {"half_open": 9}
+    assert (samples["glia_announce_backlog",], samples["glia_chains_scarce",]) == (3, 2)
     assert samples["glia_tier_bytes", "l0"] == 10
     assert samples["glia_tier_cap_bytes", "l1"] == 20
     assert samples["glia_tier_hits_total", "l1"] == 4
