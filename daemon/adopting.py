@@ -90,7 +90,7 @@ class Adopter:
             self._arena.view[at : at + len(particle)] = particle
             at += len(particle)
         if self._table.enter(offset, record, key, binding.profile.particle_sizes, dirty=True):
-            self._writer.add(record.window_id)
+            self._writer.add_later(record.window_id)
         self._arrivals.add(record.window_id)
         return seen
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -325,3 +326,50 @@ def test_flush_writes_again_what_l2_has_lost(tmp_path: Path) -> None:
             memory.table.check()
 
     trio.run(main)
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    """What a worker thread does comes true, on a clock that stands still."""
+    while not is_true():
+        await trio.to_thread.run_sync(time.sleep, 0.001)
+
+
+def later(memory: Memory, chain: Chain, number: int) -> None:
+    """A window of a peer's is in L1 now."""
+    (offset,) = memory.table.reserve(WINDOW, 1)
+    record, key = chain.records[number], chain.keys[number]
+    memory.table.enter(offset, record, key, TINY.particle_sizes, dirty=True)
+    memory.arena.view[offset : offset + WINDOW] = b"".join(chain.particles[number])
+    memory.writer.add_later(record.window_id)
+
+
+@pytest.mark.parametrize("how", ["quiet", "late", "waited for", "followed"])
+def test_what_can_be_written_later_waits_until_no_more_come(tmp_path: Path, how: str) -> None:
+    clock = trio.testing.MockClock()
+
+    async def main() -> None:
+        async with memory_of(tmp_path, MIB) as (memory, store):
+            chain = make_chain(11)
+            for number in range(10):
+                later(memory, chain, number)
+                clock.jump(0.2)
+                await trio.testing.wait_all_tasks_blocked()
+                assert not store.groups
+            if how == "quiet":
+                clock.jump(0.06)
+            elif how == "late":
+                later(memory, chain, 10)
+                clock.jump(0.2)
+            elif how == "followed":
+                memory.writer.add(chain.window_ids[3])
+            else:
+                await memory.flush(chain.window_ids[:1])
+            await until(lambda: bool(store.groups))
+            assert store.groups[0] in (10, 11)
+            await memory.flush(chain.window_ids[:10])
+            await until(lambda: memory.writer.is_idle)
+            later(memory, make_chain(1, seed=5), 0)
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(store.groups) == 1
+
+    trio.run(main, clock=clock)
