@@ -77,6 +77,7 @@ class ConversationsConfig:
 
     anonymous_hours: float = 168.0  # after their last use; 0: forgotten once answered
     max_anonymous: int = 10_000  # beyond that the least recently used are forgotten
+    visibility: str = "private"  # of what run, chat and the HTTP door are not told it of
 
 
 @dataclass(frozen=True)
@@ -241,6 +242,7 @@ SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
         {
             "anonymous_hours": ("anonymous_hours", _span(0.0, 1e6)),
             "max_anonymous": ("max_anonymous", _count(0, 2**20)),
+            "visibility": ("visibility", _word("private", "public")),
         },
     ),
     "http": (

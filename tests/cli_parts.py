@@ -56,7 +56,7 @@ class World:
         self.publish = m.PublishReply(0, 0, 0, 0, 0, 60.0)
         self.reasons: list[values.ReasonValue] = []
         self.engines = [values.EngineValue("tiny", "float32", "failed", error="it broke")]
-        self.settings: dict[str, str] = {}
+        self.settings = {"conversations.visibility": '"private"'}
 
     def answer(self, call: m.Call) -> Iterable[Struct]:
         if self.raises:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from daemon.door.forms import (
     CommonForm,
+    GliaForm,
     MessageForm,
     PartForm,
     chat_decoder,
@@ -18,6 +19,7 @@ from daemon.door.forms import (
     text_decoder,
 )
 from glia.errors import BadField
+from glia.graph.privacy import Visibility
 from glia.local.values import SamplingValue
 from glia.model.chat import Message
 
@@ -29,6 +31,19 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TEXT_DEFAULT_TOKENS = 16  # as OpenAI's API has it
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _SEEDS = 2**63
+_VISIBILITIES = _PRIVATE, _PUBLIC = Visibility.PRIVATE.word, Visibility.PUBLIC.word
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Of the messages a request adds; None: as the node's settings have it, `system` as `rest`.
+
+    Attributes:
+        system: of messages of role system.
+    """
+
+    rest: str | None = None
+    system: str | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +55,7 @@ class Asked:
         max_tokens: None leaves it to the model's context.
         wants_usage: whether a stream ends with the counts.
         conversation: the named one that it goes on with, "" for none.
+        labels: who may have what is said.
     """
 
     model: str
@@ -50,6 +66,7 @@ class Asked:
     is_stream: bool
     wants_usage: bool
     conversation: str
+    labels: Labels
 
 
 def read_chat(body: bytes, conversation: str = "") -> Asked:
@@ -95,6 +112,7 @@ def _asked(
         is_stream=bool(body.stream),
         wants_usage=bool(options and options.include_usage),
         conversation=_conversation(body.conversation or "", conversation),
+        labels=_labels(body.glia or GliaForm(), prompt),
     )
 
 
@@ -182,6 +200,21 @@ def _stops(given: str | list[str] | None) -> tuple[str, ...]:
             field="stop",
         )
     return stops
+
+
+def _labels(given: GliaForm, prompt: tuple[Message, ...] | str | list[int]) -> Labels:
+    system = given.system_visibility
+    for name, word in (("visibility", given.visibility), ("system_visibility", system)):
+        if word not in (None, *_VISIBILITIES):
+            raise BadField(f"{name} is one of: {', '.join(_VISIBILITIES)}", field=f"glia.{name}")
+    why = ""
+    if system and not (isinstance(prompt, tuple) and any(m["role"] == "system" for m in prompt)):
+        why = "there is no system message"
+    elif (system, given.visibility) == (_PRIVATE, _PUBLIC):
+        why = "what follows a private system message is private: it rests on it"
+    if why:
+        raise BadField(why, field="glia.system_visibility")
+    return Labels(given.visibility, system)
 
 
 def _conversation(in_body: str, in_header: str) -> str:

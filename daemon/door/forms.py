@@ -19,8 +19,15 @@ class StreamOptions(Struct):
     include_obfuscation: bool | None = None
 
 
+class GliaForm(Struct, forbid_unknown_fields=True):
+    """Who may have what is said: "private" or "public"."""
+
+    visibility: str | None = None
+    system_visibility: str | None = None
+
+
 class CommonForm(Struct):
-    """What both endpoints take. `top_k` and `conversation` are ours."""
+    """What both endpoints take. `top_k`, `conversation` and `glia` are ours."""
 
     model: str
     max_tokens: int | None = None
@@ -32,6 +39,7 @@ class CommonForm(Struct):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     conversation: str | None = None
+    glia: GliaForm | None = None
 
 
 class PartForm(Struct):
@@ -70,6 +78,7 @@ text_decoder = msgspec.json.Decoder(TextForm)
 _fields = msgspec.json.Decoder(dict[str, Raw])
 _AT = re.compile(r" - at `\$\.?([^`]*)`$")
 _MISSING = re.compile(r"required field `([^`]*)`")
+_UNKNOWN = re.compile(r"unknown field `([^`]{1,80})")
 
 
 def read_form(body: bytes, decoder: msgspec.json.Decoder[F]) -> F:
@@ -87,8 +96,10 @@ def read_form(body: bytes, decoder: msgspec.json.Decoder[F]) -> F:
 
 def _misfit(said: str) -> BadField:
     """msgspec's sentence as an error that names the field."""
-    at, missing = _AT.search(said), _MISSING.search(said)
-    parts = [found[1] for found in (at, missing) if found]
+    at, missing, unknown = _AT.search(said), _MISSING.search(said), _UNKNOWN.search(said)
+    parts = [found[1] for found in (at, missing, unknown) if found]
     field = ".".join(part for part in parts if part) or None
     reason = "missing_required_parameter" if missing else "invalid_type"
+    if unknown:
+        reason = "unknown_parameter"
     return BadField(f"{field or 'the body'}: {_AT.sub('', said)}", field=field, reason=reason)

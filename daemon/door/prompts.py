@@ -17,13 +17,15 @@ from glia.client import Client
 from glia.client.conversations import Conversation
 from glia.errors import BadField, UnknownConversation
 from glia.graph.conversation import ANSWER_ROLE
+from glia.graph.privacy import Visibility
 from glia.local.messages import MAX_FRAME_BYTES
-from glia.local.values import TurnValue
+from glia.local.values import MessageValue, TurnValue
 from glia.model.answer import text_before_stop
 from glia.model.chat import Message
 from glia.model.tokenizer import Tokenizer
-from glia.model.turns import as_messages, first_prompt, next_prompt
+from glia.model.turns import as_messages, next_prompt
 
+_PRIVATE = Visibility.PRIVATE.word
 _TOKEN_BYTES = 5  # at most, as msgpack writes one
 _MAX_BYTES = MAX_FRAME_BYTES - 128 * 1024  # the rest of a frame is for the other fields
 _MAX_TOKENS = _MAX_BYTES // _TOKEN_BYTES
@@ -36,7 +38,7 @@ class Prompt:
 
     Attributes:
         max_tokens: of the answer.
-        turn: None where it is no chat: its conversation has tokens only.
+        turn: None where it is a private text: its conversation has tokens only.
     """
 
     tokens: list[int]
@@ -47,7 +49,8 @@ class Prompt:
 def make_prompt(client: Client, model: TextModel, asked: Asked) -> Prompt:
     """The prompt of a request. Raises: BadField, PromptError, GliaError."""
     field = "messages" if isinstance(asked.prompt, tuple) else "prompt"
-    tokens, turn = _encode(client, model, asked)
+    rest = asked.labels.rest or client.default_visibility()
+    tokens, turn = _encode(client, model, asked, rest)
     if not tokens:
         raise BadField("the prompt is empty", field=field)
     most = min(model.value.context_tokens or _MAX_TOKENS, _MAX_TOKENS)
@@ -70,9 +73,12 @@ def _text_bytes(turn: TurnValue) -> int:
     return sum(len((said.content or "").encode()) for said in turn.messages)
 
 
-def _encode(client: Client, model: TextModel, asked: Asked) -> tuple[list[int], TurnValue | None]:
+def _encode(
+    client: Client, model: TextModel, asked: Asked, rest: str
+) -> tuple[list[int], TurnValue | None]:
+    """Args: rest: the label of what is no system message."""
     if isinstance(asked.prompt, tuple):
-        return _encode_chat(client, model, asked, asked.prompt)
+        return _encode_chat(client, model, asked, asked.prompt, rest)
     if asked.conversation:
         raise BadField(
             "a conversation goes on with messages: use /v1/chat/completions",
@@ -80,14 +86,22 @@ def _encode(client: Client, model: TextModel, asked: Asked) -> tuple[list[int], 
             reason="unsupported_parameter",
         )
     if isinstance(asked.prompt, str):
-        return model.tokenizer.encode(asked.prompt, special=True), None
-    if max(asked.prompt, default=0) >= model.tokenizer.vocab_size:
+        tokens = model.tokenizer.encode(asked.prompt, special=True)
+    elif max(asked.prompt, default=0) >= model.tokenizer.vocab_size:
         raise BadField("a token id is not in the vocabulary", field="prompt")
-    return asked.prompt, None
+    else:
+        tokens = asked.prompt
+    if rest == _PRIVATE:
+        return tokens, None
+    return tokens, TurnValue(messages=[MessageValue("", None, 0, len(tokens), rest)])
+
+
+def _label(asked: Asked, said: Message, rest: str) -> str:
+    return (said["role"] == "system" and asked.labels.system) or rest
 
 
 def _encode_chat(
-    client: Client, model: TextModel, asked: Asked, messages: tuple[Message, ...]
+    client: Client, model: TextModel, asked: Asked, messages: tuple[Message, ...], rest: str
 ) -> tuple[list[int], TurnValue | None]:
     template, tokenizer = model.template, model.tokenizer
     if template is None:
@@ -97,11 +111,10 @@ def _encode_chat(
             reason="unsupported_value",
         )
     log = _log(client, asked.conversation)
-    if log is None:
-        prompt = first_prompt(template, tokenizer, messages)
-    else:
-        new = _new_messages(tokenizer, log, messages, asked)
-        prompt = next_prompt(template, tokenizer, log.tokens, log.messages, new)
+    new = messages if log is None else _new_messages(tokenizer, log, messages, asked)
+    labels = [_label(asked, said, rest) for said in new]
+    before = ((), ()) if log is None else (log.tokens, log.messages)
+    prompt = next_prompt(template, tokenizer, *before, new, labels)
     return prompt.tokens, turn_value(prompt, asked.conversation, create=log is None)
 
 

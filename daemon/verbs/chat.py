@@ -19,7 +19,13 @@ from daemon.verbs.answering import (
     usage_line,
 )
 from daemon.verbs.dialogue import Dialogue, open_dialogue
-from daemon.verbs.labels import add_labels, check_labels, labelled, tell_stays_private
+from daemon.verbs.labels import (
+    add_labels,
+    check_labels,
+    labelled,
+    settle_labels,
+    tell_stays_private,
+)
 from daemon.verbs.prompt import make_prompt, read_line, read_text
 from daemon.verbs.terminal import read_message, show_earlier
 from daemon.verbs.text import find_model, need_tokenizer
@@ -62,7 +68,8 @@ def _chat(args: argparse.Namespace) -> int:
     with Client.connect(args.data_dir) as client:
         model = find_model(client.models(), args.model)
         dialogue = open_dialogue(client, model, args.conversation)
-    tell_stays_private(args, dialogue)
+        tell_stays_private(args, dialogue)
+        settle_labels(args, client)
     chat = _Chat(args, dialogue)
     if sys.stdin.isatty():
         chat.greet()

@@ -6,6 +6,7 @@ import argparse
 
 from daemon import show
 from daemon.verbs.dialogue import Dialogue
+from glia.client import Client
 from glia.errors import BadRequest
 from glia.graph.privacy import Visibility
 from glia.model.chat import Message
@@ -28,9 +29,8 @@ def add_labels(verb: argparse.ArgumentParser) -> None:
         dest="visibility",
         action="store_const",
         const=_PRIVATE,
-        help="nobody may have it: the default",
+        help="nobody may have it: the default, unless glia.toml has another",
     )
-    verb.set_defaults(visibility=_PRIVATE)
     verb.add_argument(
         "--system-visibility",
         choices=(_PUBLIC, _PRIVATE),
@@ -51,6 +51,12 @@ def check_labels(args: argparse.Namespace) -> None:
         )
 
 
+def settle_labels(args: argparse.Namespace, client: Client) -> None:
+    """What was not said is as the node's settings have it."""
+    if args.visibility is None:
+        args.visibility = client.default_visibility()
+
+
 def labelled(
     args: argparse.Namespace, system: str | None, text: str
 ) -> tuple[list[Message], list[str]]:
@@ -64,6 +70,6 @@ def labelled(
 
 
 def tell_stays_private(args: argparse.Namespace, dialogue: Dialogue) -> None:
-    """Say so where --public changes nothing."""
+    """Say so where --public changes nothing; before `settle_labels`."""
     if args.visibility == _PUBLIC and not dialogue.is_public:
         show.note("what was said before is private, so what follows is, too")

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from daemon.verbs.dialogue import Dialogue
-from daemon.verbs.labels import check_labels, labelled
+from daemon.verbs.labels import labelled
 from daemon.verbs.text import files_dir, need_tokenizer, tokenizer_of
 from glia.errors import BadRequest, PromptError
 from glia.local.messages import MAX_FRAME_BYTES
@@ -110,7 +110,6 @@ def _check_given(args: argparse.Namespace) -> None:
             "--system is for the chat template, which is not used here",
             hint="leave out --system, or --raw and --token-ids",
         )
-    check_labels(args)
 
 
 def _text(args: argparse.Namespace) -> str:

@@ -16,7 +16,12 @@ from daemon.verbs.answering import (
 )
 from daemon.verbs.dialogue import open_dialogue
 from daemon.verbs.explaining import explanation, explanation_lines, fetched_lines
-from daemon.verbs.labels import add_labels, tell_stays_private
+from daemon.verbs.labels import (
+    add_labels,
+    check_labels,
+    settle_labels,
+    tell_stays_private,
+)
 from daemon.verbs.prompt import Prompt, read_prompt
 from daemon.verbs.text import find_model
 from glia.client import Client
@@ -48,11 +53,13 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     check_options(args)
+    check_labels(args)
     with Client.connect(args.data_dir) as client:
         model = find_model(client.models(), args.model)
         dialogue = open_dialogue(client, model, args.conversation)
-        prompt = read_prompt(args, dialogue)
         tell_stays_private(args, dialogue)
+        settle_labels(args, client)
+        prompt = read_prompt(args, dialogue)
         explained = _explain(client, args, prompt) if args.explain else None
         done = _answer(client, args, prompt)
     if done.warning:

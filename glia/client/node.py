@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from glia.client.caller import Caller, OnProgress
 from glia.local import messages as m
 from glia.local import values
@@ -13,6 +15,13 @@ class NodeCalls(Caller):
     def status(self) -> m.StatusReply:
         """What `gliad status` shows."""
         return self._call(m.Status(self._id()), m.StatusReply)
+
+    def default_visibility(self) -> str:
+        """The label of what is said where nobody says who may have it, by the node's settings.
+
+        A message that is sent without one is private all the same.
+        """
+        return str(json.loads(self.status().settings["conversations.visibility"]))
 
     def models(self) -> list[values.ModelValue]:
         """All models this node knows by name."""

@@ -76,13 +76,6 @@ class NextPrompt:
     messages: tuple[PlacedMessage, ...]
 
 
-def first_prompt(
-    template: ChatTemplate, tokenizer: Tokenizer, messages: Sequence[Message]
-) -> NextPrompt:
-    """The prompt of a conversation that has nothing yet. Raises: PromptError."""
-    return next_prompt(template, tokenizer, (), (), messages)
-
-
 def next_prompt(
     template: ChatTemplate,
     tokenizer: Tokenizer,
@@ -91,7 +84,7 @@ def next_prompt(
     new_messages: Sequence[Message],
     new_labels: Sequence[str] = (),
 ) -> NextPrompt:
-    """The prompt that goes on with a log.
+    """The prompt that goes on with a log, or begins one.
 
     Args:
         log_tokens: all of it; an answer that was broken off has no end mark in it.

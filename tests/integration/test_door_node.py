@@ -295,6 +295,53 @@ def test_what_is_not_named_is_shown_with_who_said_it(api: openai.OpenAI, node: R
     assert roles(exported(node, name)) == ["system", "user", "assistant", "user", "assistant"]
 
 
+# -- who may have it -------------------------------------------------------------------------
+
+
+def labels(node: RunningNode, name: str) -> list[str]:
+    return [said.visibility for said in node.client().conversation(name).messages]
+
+
+def test_what_is_said_is_labelled_and_only_ever_stricter(
+    api: openai.OpenAI, node: RunningNode
+) -> None:
+    """With the unmodified client; private unless it is said otherwise."""
+    said = [{"role": "system", "content": "Be brief."}, *user("Hi")]
+    for glia, expected in (
+        (None, ["private"] * 3),
+        ({"visibility": "public"}, ["public"] * 3),
+        ({"system_visibility": "public"}, ["public", "private", "private"]),
+        ({"system_visibility": "private"}, ["private"] * 3),
+    ):
+        asked = greedy(4, extra_body={"glia": glia})
+        name = api.chat.completions.create(messages=said, **asked).glia["conversation"]
+        assert labels(node, name) == expected
+    with pytest.raises(openai.BadRequestError) as refused:
+        api.chat.completions.create(messages=user("Hi"), **greedy(4, extra_body={"glia": {"a": 1}}))
+    assert (refused.value.code, refused.value.param) == ("unknown_parameter", "glia.a")
+
+    name = "labelled"
+    for at, visibility in enumerate(("public", "private", "public")):
+        body = {"conversation": name, "glia": {"visibility": visibility}}
+        if at:
+            log = node.client().conversation(name)
+            had = exported(node, name)["messages"]
+            said = [{"role": m["role"], "content": m["content"]} for m in had]
+            assert len(log.messages) == len(said)
+        said = [*said, *user(f"Again {at}")] if at else user("Hi")
+        api.chat.completions.create(messages=said, **greedy(4, extra_body=body))
+    assert labels(node, name) == ["public"] * 2 + ["private"] * 4
+
+
+def test_a_public_text_is_one(api: openai.OpenAI, node: RunningNode) -> None:
+    for body, expected in (
+        (None, ["private"]),
+        ({"glia": {"visibility": "public"}}, ["public"] * 2),
+    ):
+        reply = api.completions.create(prompt="Once upon", **greedy(4, extra_body=body))
+        assert labels(node, reply.glia["conversation"]) == expected
+
+
 # -- who goes away ---------------------------------------------------------------------------
 
 

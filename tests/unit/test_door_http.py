@@ -88,7 +88,9 @@ class DoorWorld(World):
             "tiny", "float32", "ready", model_id=MODEL_ID.hex(), numerics_class=CLASS
         )
         tiers = {"l0": tier, "l1": tier}
-        return m.StatusReply(call.id, "0.1", 7, "s", "d", 61.5, tiers, [engine], self.counters)
+        return m.StatusReply(
+            call.id, "0.1", 7, "s", "d", 61.5, tiers, [engine], self.counters, None, self.settings
+        )
 
 
 class Scene:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from daemon.door.asked import Asked, read_chat, read_text
+from daemon.door.asked import Asked, Labels, read_chat, read_text
 from daemon.door.parameters import IGNORED, REFUSED
 from glia.errors import BadField
 from glia.local.values import SamplingValue
@@ -36,6 +36,7 @@ def test_a_chat_with_nothing_but_what_it_needs() -> None:
         is_stream=False,
         wants_usage=False,
         conversation="",
+        labels=Labels(None, None),
     )
 
 
@@ -248,3 +249,47 @@ def test_a_conversation_is_named_once() -> None:
         chat("trip", conversation="work")
     with pytest.raises(BadField):
         chat("../trip")
+
+
+WITH_SYSTEM = [{"role": "developer", "content": "Be kind"}, *SAID]
+
+
+def test_who_may_have_it() -> None:
+    assert chat(glia=None).labels == chat(glia={}).labels == Labels()
+    assert chat(glia={"visibility": "public"}).labels == Labels("public")
+    assert text(glia={"visibility": "private"}).labels == Labels("private")
+    for rest in ({}, {"visibility": "private"}, {"visibility": "public"}):
+        asked = chat(messages=WITH_SYSTEM, glia={"system_visibility": "public", **rest})
+        assert asked.labels == Labels(rest.get("visibility"), "public")
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "reason"),
+    [
+        ({"glia": {"visibility": "all"}}, "glia.visibility", "invalid_value"),
+        ({"glia": {"visibility": "aggregate"}}, "glia.visibility", "invalid_value"),
+        ({"glia": {"visibility": 1}}, "glia.visibility", "invalid_type"),
+        ({"glia": {"system_visibility": ""}}, "glia.system_visibility", "invalid_value"),
+        ({"glia": {"system_visibility": "public"}}, "glia.system_visibility", "invalid_value"),
+        ({"glia": {"visibilty": "public"}}, "glia.visibilty", "unknown_parameter"),
+        ({"glia": "public"}, "glia", "invalid_type"),
+        (
+            {
+                "messages": WITH_SYSTEM,
+                "glia": {"visibility": "public", "system_visibility": "private"},
+            },
+            "glia.system_visibility",
+            "invalid_value",
+        ),
+    ],
+)
+def test_labels_that_cannot_be(fields: dict[str, Any], field: str, reason: str) -> None:
+    with pytest.raises(BadField) as refused:
+        chat(**fields)
+    assert (refused.value.field, refused.value.reason) == (field, reason)
+
+
+def test_a_text_has_no_system_message() -> None:
+    with pytest.raises(BadField) as refused:
+        text(glia={"system_visibility": "public"})
+    assert refused.value.field == "glia.system_visibility"

@@ -56,6 +56,23 @@ def test_what_is_said_is_private_unless_it_is_said_to_be_public(run: Say, gliad:
         run("run", "tiny", "Hi", "--raw", "--public", "--private")
 
 
+def test_what_nobody_labels_is_as_the_settings_have_it(
+    run: Say, chat: Say, world: World, gliad: FakeGliad
+) -> None:
+    world.settings["conversations.visibility"] = '"public"'
+    system = ("--system", "Be kind")
+    for words, told in (
+        ((), ["public", "public"]),
+        (("--private",), ["private", "private"]),
+        (("--system-visibility", "private"), ["private", "public"]),  # gliad tightens it
+        (("--private", "--system-visibility", "public"), ["public", "private"]),
+    ):
+        assert run("run", "tiny", "Hi", *system, *words).code == 0
+        assert [label for _, label in labels(gliad)] == told
+    assert chat("Hi\n", "--conversation", "story").code == 0
+    assert labels(gliad) == [("user", "public")]
+
+
 def test_tokens_are_labelled_too(run: Say, gliad: FakeGliad, tmp_path: Path) -> None:
     (tmp_path / "ids.json").write_text(json.dumps([1, 2, 3]))
     assert run("run", "tiny", "--token-ids", str(tmp_path / "ids.json"), "--public").code == 0

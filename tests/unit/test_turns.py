@@ -14,7 +14,6 @@ from glia.model.chat import ChatTemplate
 from glia.model.tokenizer import Tokenizer
 from glia.model.turns import (
     NextPrompt,
-    first_prompt,
     message_text,
     next_prompt,
     raw_prompt,
@@ -38,8 +37,6 @@ class Talk:
 
     def next(self, *said: tuple[str, str]) -> NextPrompt:
         new = [{"role": role, "content": content} for role, content in said]
-        if not self.log:
-            return first_prompt(self.template, self.tokenizer, new)
         return next_prompt(self.template, self.tokenizer, self.log, self.messages, new)
 
     def take(self, prompt: NextPrompt, answer: Sequence[int]) -> None:
