@@ -221,6 +221,42 @@ def test_tokens_do_not_depend_on_the_sizes_of_the_tiers(
     assert answer.usage.computed == 300 - 288
 
 
+@pytest.mark.spec(27)
+@pytest.mark.parametrize("arena_windows", [5, 200])
+def test_a_slot_is_used_again_only_when_its_bytes_are_a_tier_down(
+    llama: Parts, arena_windows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore(1 << 28)
+    rig = llama.rig(store, arena_windows=arena_windows, num_slots=22)
+    memory, pool, shape = rig.memory, llama.model._pool, llama.profile.layers[-1]
+    residency, evicted = rig.engine._residency, list[str]()
+    free_named = residency._free_named
+
+    def below(window_id: WindowId) -> tuple[str, bytes]:
+        """Its tier, and what the last layer's particle is there."""
+        extent, record = memory._resident.get(window_id), memory._get(window_id)
+        assert record is not None
+        if extent is None:
+            return "l2", store.read_block(record.blocks[-1])
+        window = memory.arena.data[extent * memory._extent :][: memory._extent]
+        return "l1", bytes(window[-llama.profile.particle_sizes[-1] :])
+
+    def check(slot: int) -> None:
+        tier, particle = below(residency._names[slot])
+        payload = bytearray(particle[llama.profile.header_bytes :])
+        raw = torch.frombuffer(payload, dtype=torch.float32).view(16, -1, 2 * shape.head_dim)
+        values = pool._values[-1][:, slot * 16 : slot * 16 + 16].transpose(0, 1)
+        assert torch.equal(values, raw[..., shape.head_dim :])
+        evicted.append(tier)
+        free_named(slot)
+
+    monkeypatch.setattr(residency, "_free_named", check)
+    for seed in range(4):
+        rig.generate(prompt(200, seed=seed), 30)
+    assert len(evicted) > 20
+    assert set(evicted) == ({"l1"} if arena_windows == 200 else {"l1", "l2"})
+
+
 @pytest.mark.spec(22)
 def test_a_hole_is_never_skipped(llama: Parts) -> None:
     class Holey(MemoryStore):
