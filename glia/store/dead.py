@@ -20,7 +20,7 @@ from glia.store.schema import Span, encode_number
 from glia.store.segment import Segments
 
 _T = TypeVar("_T", Span, int)
-_log = logging.getLogger("glia.store")
+_log = logging.getLogger("gliad.store")
 
 
 class Dead:

@@ -34,7 +34,7 @@ from glia.store.writer import Writer
 
 RESERVE = "reserve"
 DEFAULT_SEGMENT_BYTES = 128 * 1024 * 1024
-_log = logging.getLogger("glia.store")
+_log = logging.getLogger("gliad.store")
 
 
 class DiskStore:

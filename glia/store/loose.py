@@ -25,7 +25,7 @@ _UNSCRUBBED = b"unscrubbed"
 _VERSION_BYTES = 2
 _ROWS_PER_BATCH = 4096
 _T = TypeVar("_T")
-_log = logging.getLogger("glia.store")
+_log = logging.getLogger("gliad.store")
 
 
 class LooseIndex:

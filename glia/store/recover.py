@@ -39,7 +39,7 @@ from glia.store.segment import Segments
 from glia.store.torn import Torn, find_torn, not_as_named
 
 _GROUPS_PER_BATCH = 64
-_log = logging.getLogger("glia.store")
+_log = logging.getLogger("gliad.store")
 
 
 def adopt_tail(catalog: Catalog) -> None:

@@ -80,7 +80,7 @@ def test_tiers_too_small_for_a_prompt_cost_time_and_not_the_answer(
         assert "crashed" not in client.status().counters
 
 
-@pytest.mark.fault("F6")
+@pytest.mark.fault("F5")
 def test_files_that_cannot_grow_cost_the_cache_and_not_the_answer(
     node: RunningNode, model_dir: Path, tmp_path: Path
 ) -> None:

@@ -591,7 +591,7 @@ def test_a_damaged_index_is_set_aside_and_begun_anew(
     published.put(chain.records, sign(chain))
     published.close()
     damage(path / "index")
-    with caplog.at_level(logging.WARNING, "glia.store"):
+    with caplog.at_level(logging.WARNING, "gliad.store"):
         published = Published(path)
     assert "set aside" in caplog.text
     assert published.stats().num_set_aside == 1

@@ -828,7 +828,7 @@ def test_an_index_that_is_built_again_says_so(
     store.close()
     shutil.rmtree(path / "index")
     DiskStore(path, MIB).close()
-    assert [record.name for record in caplog.records] == ["glia.store"] * 2
+    assert [record.name for record in caplog.records] == ["gliad.store"] * 2
     assert "3 windows" in caplog.text
 
 
