@@ -22,11 +22,14 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="remove conversations, and every byte that nothing else uses",
         description="Text, tokens and K/V are removed from memory and from the data dir's files; "
-        "what other conversations use stays, and what was announced to peers. What an SSD keeps "
-        "of old blocks is beyond us.",
+        "what other conversations use stays, and what was announced to peers, but for --withdraw. "
+        "What an SSD keeps of old blocks is beyond us.",
     )
     forget.add_argument("names", metavar="NAME", nargs="*")
     forget.add_argument("--anonymous", action="store_true", help="all that have no name")
+    forget.add_argument(
+        "--withdraw", action="store_true", help="show peers no longer what they were told of"
+    )
     forget.add_argument("--yes", action="store_true", help="do not ask")
     forget.add_argument("--json", action="store_true")
     forget.set_defaults(verb=_forget)
@@ -95,6 +98,8 @@ def _agreed(chosen: Mapping[str, str]) -> bool:
 
 
 def _forget_one(client: Client, args: argparse.Namespace, name: str) -> ForgetReply:
+    if args.withdraw:
+        client.withdraw(name)
     progress = show.ProgressLine()
     reply = client.forget(name, progress)
     progress.clear()

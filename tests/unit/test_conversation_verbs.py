@@ -150,6 +150,13 @@ def test_forget_says_what_stays_as_it_is_published(
     world.conversations.num_published = 2
     said = say(capfd, "forget", "story", "--yes")
     assert said.out.endswith("; 2 windows stay, they are published for good\n")
+    assert not any(isinstance(call, m.Withdraw) for call in gliad.calls)
+
+
+def test_forget_can_withdraw_first(gliad: FakeGliad, story: Kept, capfd: Any) -> None:
+    assert say(capfd, "forget", "story", "--withdraw", "--yes").code == 0
+    asked = [call for call in gliad.calls if isinstance(call, (m.Withdraw, m.Forget))]
+    assert [type(call) for call in asked] == [m.Withdraw, m.Forget]
 
 
 def test_forget_takes_all_names_or_none(
