@@ -27,9 +27,9 @@ SETTINGS: dict[str, dict[str, float]] = {
 }
 
 
-def save_model(path: Path, seed: int = 0) -> Path:
-    """A llama of two layers whose tokens are words w0 to w95."""
-    save_tiny(path, "llama", seed, max_position_embeddings=CONTEXT)
+def save_model(path: Path, seed: int = 0, **changes: int) -> Path:
+    """A llama of two layers, unless changed, whose tokens are words w0 to w95."""
+    save_tiny(path, "llama", seed, max_position_embeddings=CONTEXT, **changes)
     words = {f"w{n}": n for n in range(VOCABULARY)}
     inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))  # noqa: S106
     inner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
