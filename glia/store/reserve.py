@@ -7,6 +7,7 @@ full disk neither could be done, so nothing would ever be read there, or make ro
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from glia.store.index import NO_SPACE, WRITE_BUFFER_BYTES
@@ -36,12 +37,13 @@ class Reserve:
         most = min(most_bytes, cap_bytes // _PER_DISK, disk.f_blocks * disk.f_frsize // _PER_DISK)
         self.wanted_bytes = most // _BLOCK_BYTES * _BLOCK_BYTES
         self.size_bytes = 0
-        if not file.exists():
+        try:
+            status = file.lstat()
+        except FileNotFoundError:
             return
-        if not self.wanted_bytes:
+        if not (self.wanted_bytes and stat.S_ISREG(status.st_mode)):  # a link's target is no room
             file.unlink()
             return
-        status = file.stat()
         if status.st_size > self.wanted_bytes:
             os.truncate(file, self.wanted_bytes)
         self.size_bytes = min(status.st_size, status.st_blocks * 512, self.wanted_bytes)

@@ -91,3 +91,23 @@ def test_another_error_is_raised_and_leaves_no_part(tmp_path: Path, takes: Takes
     with pytest.raises(OSError, match="Input/output"):
         reserve.take()
     assert (reserve.size_bytes, size_of(tmp_path / "reserve")) == (0, (0, 0))
+
+
+def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious" * (WANTED // 4))
+    (tmp_path / "reserve").symlink_to(victim)
+    reserve = Reserve(tmp_path / "reserve", WANTED, CAP)
+    assert victim.stat().st_size == 2 * WANTED
+    assert reserve.take()
+    assert not (tmp_path / "reserve").is_symlink()
+    assert size_of(tmp_path / "reserve") == (WANTED, WANTED)
+
+
+def test_a_larger_one_of_before_is_cut_and_one_that_nobody_wants_goes(tmp_path: Path) -> None:
+    assert Reserve(tmp_path / "reserve", WANTED, CAP).take()
+    half = Reserve(tmp_path / "reserve", WANTED // 2, CAP)
+    assert (half.size_bytes, half.is_there) == (WANTED // 2, True)
+    assert size_of(tmp_path / "reserve") == (WANTED // 2, WANTED // 2)
+    assert Reserve(tmp_path / "reserve", 0, CAP).size_bytes == 0
+    assert list(tmp_path.iterdir()) == []
