@@ -12,7 +12,7 @@ from typing import Protocol
 
 from glia.graph.ids import BlockId, ModelId, PrefixKey, ProfileId, WindowId
 from glia.graph.window import WindowRecord, parse_window
-from glia.store.published import Published
+from glia.store.published_reader import PublishedReader
 from p2p.offer import Candidate
 
 
@@ -31,7 +31,7 @@ class Particles(Protocol):
 class Egress:
     """The Offer of this node (p2p/offer.py)."""
 
-    def __init__(self, published: Published, particles: Particles) -> None:
+    def __init__(self, published: PublishedReader, particles: Particles) -> None:
         self._published = published
         self._particles = particles
 

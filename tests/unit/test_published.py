@@ -28,7 +28,8 @@ from glia.graph.neuron import Signer
 from glia.graph.spans import claims
 from glia.graph.window import WindowRecord
 from glia.store.index import DiskFull, Index
-from glia.store.published import MAX_CHAIN_LINKS, Match, Published
+from glia.store.published import Published
+from glia.store.published_reader import MAX_CHAIN_LINKS, Match
 from glia.store.published_rows import MAX_PER_KEY
 from tests.builders import CLASS, MODEL, TINY, Chain, make_chain, make_profile, make_tokens
 
