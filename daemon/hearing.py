@@ -1,4 +1,7 @@
-"""What others say on the topics of models: links, which are kept as hints (glia/store/heard.py)."""
+"""What others say on the topics of models: links, which are kept as hints (glia/store/heard.py).
+
+Who said so is a hint, too: whom to ask for the prompts that a link is about (p2p/hints.py).
+"""
 
 from __future__ import annotations
 
@@ -13,25 +16,32 @@ import trio
 
 from glia.errors import GliaError, MalformedParticle
 from glia.graph.ids import ModelId
-from glia.graph.link import accept_link
+from glia.graph.link import Link, accept_link
+from glia.graph.neuron import NeuronId
 from glia.store.heard import Heard
 from p2p.announcing import topic_of
+from p2p.hints import Hints
 from p2p.host import Gossip, PeerId
 
 _MAX_TOPICS = 64  # as peers take so many of one (p2p/libp2p/caps.py)
 _MAX_WAITING = 256  # messages
 _log = logging.getLogger("gliad.hearing")
 
+_Said = tuple[ModelId, PeerId, bytes]
+
 
 class Network(Protocol):
     """What it needs of daemon.peering.Peering."""
 
     heard: Heard
+    hints: Hints
     counters: Counter[str]
     why_off: str
 
     @property
     def gossip(self) -> Gossip: ...
+
+    def takes(self) -> Callable[[NeuronId], bool]: ...
 
 
 class Hearing:
@@ -40,7 +50,7 @@ class Hearing:
     def __init__(self, network: Network, now_s: Callable[[], float] = time.time) -> None:
         self._network, self._now_s = network, now_s
         self._models: dict[ModelId, None] = {}
-        self._send, self._receive = trio.open_memory_channel[tuple[ModelId, bytes]](_MAX_WAITING)
+        self._send, self._receive = trio.open_memory_channel[_Said](_MAX_WAITING)
 
     def follow(self, models: Iterable[ModelId]) -> None:
         """Be in the topics of these, too: of the first so many, while there is a network."""
@@ -62,7 +72,10 @@ class Hearing:
             while self._receive.statistics().current_buffer_used:
                 said.append(self._receive.receive_nowait())
             try:
-                await trio.to_thread.run_sync(self._keep, said)
+                for peer, link in await trio.to_thread.run_sync(
+                    self._keep, said, self._network.takes()
+                ):
+                    self._network.hints.said(peer, link.claim.prefix_key)
             except GliaError as error:
                 self._network.counters["gossip_failed"] += 1
                 _log.warning("what others say is not kept: %s", error)
@@ -74,15 +87,18 @@ class Hearing:
         except Exception as error:  # ports that just ended; those to come are joined
             _log.warning("a topic is not joined: %r", error)
 
-    def _take(self, model_id: ModelId, _peer: PeerId, message: bytes) -> None:
+    def _take(self, model_id: ModelId, peer: PeerId, message: bytes) -> None:
         try:
-            self._send.send_nowait((model_id, message))
+            self._send.send_nowait((model_id, peer, message))
         except trio.WouldBlock:
             self._network.counters["gossip_dropped"] += 1
 
-    def _keep(self, said: Sequence[tuple[ModelId, bytes]]) -> None:
-        """For a worker thread. Raises: StoreBroken, StoreFull."""
-        for model_id, message in said:
+    def _keep(
+        self, said: Sequence[_Said], takes: Callable[[NeuronId], bool]
+    ) -> list[tuple[PeerId, Link]]:
+        """For a worker thread. Returns: what is valid of it. Raises: StoreBroken, StoreFull."""
+        found = []
+        for model_id, peer, message in said:
             try:
                 link = accept_link(message, self._now_s())
             except MalformedParticle:
@@ -90,5 +106,8 @@ class Hearing:
                 continue
             if link.claim.model_id != model_id:
                 self._network.counters["gossip_refused"] += 1
-            elif self._network.heard.add(link):
+                continue
+            found.append((peer, link))
+            if self._network.heard.add(link, is_taken=takes(link.signer)):
                 self._network.counters["links_heard"] += 1
+        return found

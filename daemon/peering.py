@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 
 import trio
@@ -18,7 +19,7 @@ from daemon.neuron_key import neuron_signer, peer_seed
 from daemon.paths import Paths
 from daemon.peer_file import PeerFile
 from glia.errors import BadRequest, GliaError, NetworkError, PeerUnreachable
-from glia.graph.ids import ModelId
+from glia.graph.ids import ModelId, PrefixKey
 from glia.graph.neuron import NeuronId, Signer
 from glia.store.heard import Heard
 from glia.store.published import Published
@@ -26,7 +27,9 @@ from p2p.accepting import STRANGER, Acquaintance
 from p2p.bulk.client import BulkDialer
 from p2p.bulk.server import BulkServer
 from p2p.bulk.tls import Identity
+from p2p.choosing import by_turns
 from p2p.getter import Close
+from p2p.hints import Hints
 from p2p.host import Address, Directory, Found, Gossip, Host, PeerId, Stream
 from p2p.introducing import INTRODUCTION, introducer
 from p2p.ledger import Ledger
@@ -53,6 +56,7 @@ class Peering:
     Attributes:
         ledger, published, heard: what is known of peers, shown to peers, heard from peers.
         kept: the peers that are dialled again and again.
+        hints: who said on a topic that it has what.
         acquaintance: who is who.
         signer: this node's neuron.
         counters: of faults, and of the bulk path.
@@ -74,6 +78,7 @@ class Peering:
         self.signer, self.published, self.heard = signer, published, heard
         self.ledger = Ledger()
         self.kept = Redialling()
+        self.hints = Hints(secrets.token_bytes(32), self.ledger.is_proven)
         named = [peer_of(text) for text in config.bootstrap]
         self.acquaintance = Acquaintance(self.ledger, signer.neuron, named)
         self._restore()
@@ -106,7 +111,14 @@ class Peering:
             if entry.is_banned:
                 with suppress(BadRequest):  # whoever changed the file named no peer
                     host.ban(peer, True)
+        self.directory.is_proven = self.ledger.is_proven
+        self.directory.rendezvous = self._rendezvous
         self._provide()
+
+    def _rendezvous(self) -> list[PeerId]:
+        """Whom the user named, as far as they are connected."""
+        kept = {*self.kept.peers()}
+        return [each.peer for each in self.host.connections() if each.peer in kept]
 
     @property
     def ports(self) -> Ports:
@@ -133,6 +145,7 @@ class Peering:
             return dict(self.counters)
         bulk = self._dialer.counters + self._bulk.counters
         served = {f"bulk_{name}": num for name, num in bulk.items()}
+        served["keys_crowded"] = self.directory.num_crowded
         return {**self.counters, **served}
 
     # -- what others do with it ---------------------------------------------------------------
@@ -157,8 +170,11 @@ class Peering:
             return await self._dialer.open(peer, protocol)
         return await self.host.open(peer, protocol)
 
-    async def meet(self, found: Found) -> None:
-        """Connect to a peer. Raises: PeerUnreachable, PeerRefused."""
+    async def meet(self, found: Found) -> bool:
+        """Connect to a peer. Returns: whether it was not connected. Raises: PeerUnreachable,
+        PeerRefused."""
+        if any(each.peer == found.peer for each in self.host.connections()):
+            return False
         why: GliaError = PeerUnreachable(f"no address of peer {found.peer} is known")
         for address in found.addresses:
             try:
@@ -166,14 +182,23 @@ class Peering:
             except PeerUnreachable as error:
                 why = error
             else:
-                return
+                return True
         raise why
 
-    def peers_of(self, model_id: ModelId) -> list[PeerId]:
-        """Whom to ask for a model, the best first: who gave some of it, then who is connected."""
-        gave = self.ledger.peers_of(model_id)
+    async def part(self, peer: PeerId) -> None:
+        """Let go of a peer that was met and had nothing. Never raises."""
+        await self.host.disconnect(peer)
+
+    def peers_of(self, model_id: ModelId, keys: Sequence[PrefixKey] = ()) -> list[PeerId]:
+        """Whom to ask for a model, the best first.
+
+        Who said on its topic to have one of these keys, in turn with who gave some of it
+        before: anybody can say so. Then who is connected.
+        """
+        said = [peer for peer in self.hints.peers(keys) if not self.ledger.is_banned(peer)]
+        first = dict.fromkeys(by_turns(said, self.ledger.peers_of(model_id)))
         connected = {each.peer for each in self.host.connections()}
-        return [*gave, *self.ledger.ranked(connected.difference(gave))]
+        return [*first, *self.ledger.ranked(connected.difference(first))]
 
     def takes(self) -> Callable[[NeuronId], bool]:
         """Whether what a neuron attests may be used here, as things are now."""

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import trio
 
 from daemon.binding import Binding
 from daemon.peering import Peering
 from daemon.proving import Proven, prove
-from glia.graph.boundaries import asked, between, pairs
+from glia.errors import StoreError
+from glia.graph.boundaries import announced, asked, between, pairs
 from glia.graph.chain import prefix_keys
-from glia.graph.ids import PrefixKey
+from glia.graph.ids import PrefixKey, WindowId
 from glia.graph.link import Link
 from glia.graph.window import WindowRecord
 from p2p.attesting import links_that_hold, num_attested
@@ -25,6 +28,8 @@ from p2p.messages import FIND, FoundChain
 from p2p.search import Answer
 from p2p.source import Provides
 from p2p.walking import Question, Walk
+
+_log = logging.getLogger("gliad.searching")
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,8 @@ class Searcher:
 
     async def _claimed(self, wanted: Wanted, until_s: float) -> _Claimed:
         counts = [num for num in asked(wanted.num_windows) if num > len(wanted.here)]
-        peers = self._peering.peers_of(wanted.binding.model_id)
+        keys = [key for _, key in pairs(wanted.keys[1:], counts)]
+        peers = self._peering.peers_of(wanted.binding.model_id, keys)
         first = await self._ask(wanted, counts, peers, until_s, use_directory=True)
         if first.answer is None and self._num_taken > len(wanted.here):
             first = await self._ask(wanted, [self._num_taken], peers, until_s, use_directory=False)
@@ -189,12 +195,25 @@ class Searcher:
             self._peering.lied,
             self._nursery,
             at_least=counts[0] - 1,
+            windows=partial(self._attested, wanted),
         )
         finding = await finder.run(peers, max(0.0, until_s - trio.current_time()))
         if finding.answer is None:
             return _Claimed(finding.unheard)
         answer = replace(finding.answer, providers=self._measured(finding.answer.providers))
         return _Claimed(finding.unheard, answer, *claimed[answer.chain.tip])
+
+    async def _attested(self, wanted: Wanted) -> list[tuple[int, WindowId]]:
+        """Windows of the prompt that those whose word is taken were heard to attest."""
+        counts = [num for num in announced(wanted.num_windows) if num > len(wanted.here)]
+        keys = [key for _, key in pairs(wanted.keys[1:], counts)]
+        try:
+            heard = await trio.to_thread.run_sync(self._peering.heard.find, keys)
+        except StoreError as error:
+            _log.warning("what others said is not known: %s", error)
+            return []
+        claims = [link.claim for link in self._taken(heard)]
+        return [(each.num_windows, each.tip) for each in claims if each.num_windows in counts]
 
     def _taken(self, links: Iterable[Link]) -> list[Link]:
         """Those whose signers' word is taken."""
@@ -206,7 +225,9 @@ class Searcher:
 
         if not use_directory:
             return Roads(open_stream)
-        return Roads(open_stream, self._peering.directory, self._peering.meet)
+        peering = self._peering
+        is_proven = peering.ledger.is_proven
+        return Roads(open_stream, peering.directory, peering.meet, peering.part, is_proven)
 
     def _measured(self, providers: Sequence[Provides]) -> tuple[Provides, ...]:
         """With what is known of their speeds, the fastest first among those with as much."""

@@ -40,6 +40,7 @@ _RESET_S = 1.0
 _log = logging.getLogger("gliad.p2p.finding")
 
 Check = Callable[[FoundChain, Walk], bool]
+Windows = Callable[[], Awaitable[Sequence[tuple[int, WindowId]]]]  # with their number of windows
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,8 @@ class Finder:
         at_least: windows that are here: an answer is longer.
         check: whether a walked chain's links are accepted.
         tell_bad: hears who broke the rules. Never raises.
-        windows: that others attest, of this prompt: (number of windows, window id). Who has
-            one of them is looked up in another place than who has its key.
+        windows: that others attest, of this prompt; never raises. Who has one of them is
+            looked up in another place than who has its key.
         source: draws whom of the directory to ask.
     """
 
@@ -92,7 +93,7 @@ class Finder:
         nursery: trio.Nursery,
         *,
         at_least: int = 0,
-        windows: Sequence[tuple[int, WindowId]] = (),
+        windows: Windows | None = None,
         source: random.Random | None = None,
     ) -> None:
         self._question, self._keys, self._roads = question, keys, roads
@@ -100,8 +101,8 @@ class Finder:
         self._source = source or random.SystemRandom()
         self._search = Search(keys[-1][0], at_least, question.classes)
         announced = set(boundaries(keys[-1][0])) | {keys[-1][0]}
-        names: list[tuple[int, bytes]] = [*windows, *(key for key in keys if key[0] in announced)]
-        self._look_ups = sorted(names, key=lambda name: name[0])  # the longest last, its key behind
+        self._windows = windows
+        self._look_ups: list[tuple[int, bytes]] = [key for key in keys if key[0] in announced]
         self._is_looking = False
         self._found: dict[PeerId, Found] = {}
         self._is_first = True
@@ -169,7 +170,11 @@ class Finder:
         self._start(self._ask_directory, self._roads.directory, name)
 
     async def _ask_directory(self, directory: Directory, name: bytes) -> None:
+        windows, self._windows = self._windows, None
         try:
+            if windows is not None:  # the longest last, its key behind its windows
+                names = [*await windows(), *self._look_ups]
+                self._look_ups = sorted(names, key=lambda each: each[0])
             providers = await directory.providers(name, MAX_PROVIDERS)
         except Exception:
             _log.exception("the directory failed")

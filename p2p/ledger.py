@@ -64,6 +64,13 @@ class Ledger:
         entry = self._entries.get(peer)
         return entry is not None and entry.is_banned
 
+    def is_proven(self, peer: PeerId) -> bool:
+        """Whether it gave blocks that hold, or the user named it."""
+        entry = self._entries.get(peer)
+        if entry is None or entry.is_banned:
+            return False
+        return entry.trust != "stranger" or entry.blocks_in > 0
+
     def seen(self, peer: PeerId, now_s: float) -> None:
         """It is there."""
         self._see(peer, now_s)

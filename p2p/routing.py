@@ -11,7 +11,7 @@ from p2p.host import PeerId
 from p2p.looking import Start, look_up
 from p2p.lookup import NUM_CLOSEST, LookUp
 
-_NUM_WIDE = 60  # where the closest are too close
+_NUM_WIDE = 100  # where the closest are too close
 _MAX_RENDEZVOUS = 8
 _log = logging.getLogger("gliad.p2p.routing")
 

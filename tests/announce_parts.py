@@ -15,10 +15,11 @@ from daemon.announcer import Announcer
 from daemon.hearing import Hearing
 from glia.graph.ids import ModelId, WindowId
 from glia.graph.link import accept_link, sign_link
-from glia.graph.neuron import Signer
+from glia.graph.neuron import NeuronId, Signer
 from glia.graph.spans import claims
 from glia.store.heard import Heard
 from glia.store.published import Published
+from p2p.hints import Hints
 from p2p.host import Directory, Gossip
 from p2p.testing.host import SimHost
 from p2p.testing.internet import Internet
@@ -55,6 +56,10 @@ class Net:
     gone: set[WindowId] = field(default_factory=set)  # windows of which there are no blocks here
     counters: Counter[str] = field(default_factory=Counter)
     why_off: str = ""
+    hints: Hints = field(default_factory=lambda: Hints(bytes(32), lambda _: False))
+
+    def takes(self) -> Callable[[NeuronId], bool]:
+        return lambda _: True
 
     @property
     def directory(self) -> Directory:

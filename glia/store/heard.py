@@ -56,12 +56,13 @@ class Heard:
         self._lock = threading.Lock()
         self._num_refused = self._num_dropped = 0
 
-    def add(self, link: Link) -> bool:
+    def add(self, link: Link, *, is_taken: bool = False) -> bool:
         """Keep a link; False where it is known, or there are enough for its prefix key.
 
         Of one signer the newest MAX_PER_SIGNER are kept, of all signers the first
-        MAX_PER_PREFIX: who comes late pushes out nobody else. In all the oldest go first.
-        Not synced: after a crash the last ones may be missing. Raises: StoreFull.
+        MAX_PER_PREFIX: who comes late pushes out nobody else, unless its signer's word is
+        taken here (`is_taken`): then the oldest goes. In all the oldest go first. Not synced:
+        after a crash the last ones may be missing. Raises: StoreFull.
         """
         with self._lock:
             if self._index.get(b"l" + link.link_id) is not None:
@@ -75,6 +76,8 @@ class Heard:
                     self._num_refused += 1
                     return False
                 gone.append(oldest)
+            elif len(known) >= MAX_PER_PREFIX and is_taken:
+                gone.append(min(known, key=self._arrival))
             elif len(known) >= MAX_PER_PREFIX:
                 self._num_refused += 1
                 return False
@@ -121,6 +124,9 @@ class Heard:
         names = [last_name(key) for key in self._index.keys(prefix)]
         rows = self._index.get_many([b"l" + name for name in names])
         return [decode_link(row) for row in rows if row is not None]
+
+    def _arrival(self, link: Link) -> int:
+        return decode_number(self._index.get(b"k" + link.claim.prefix_key + link.link_id))
 
     def _oldest(self) -> list[Link]:
         keys = self._index.keys_from(_ORDER, _ORDER, 1)

@@ -24,6 +24,7 @@ from p2p.values import kept_values
 Validate = Callable[[bytes, bytes], bool]
 DEAF_S = 5.0
 _KEY_BYTES = 32
+_NUM_REFRESHED = 5  # keys that a node looks up when it comes
 _PROVIDER_LIFE_S = 48 * 3600.0
 _VALUE_LIFE_S = 48 * 3600.0
 
@@ -130,8 +131,9 @@ class SimDirectory:
             self._start(self.join)
 
     async def join(self) -> None:
-        """Know who is near, and be known by them."""
-        await self.routing.closest(self._peer.encode())
+        """Know who is near and some who are far, and be known by them."""
+        for number in range(_NUM_REFRESHED):
+            await self.routing.closest(self._peer.encode() + bytes(number))
 
     async def provide(self, key: bytes) -> None:
         async def tell(peer: PeerId) -> None:

@@ -13,10 +13,11 @@ from daemon.hearing import Hearing
 from glia.errors import StoreFull
 from glia.graph.ids import ModelId
 from glia.graph.link import Link, sign_link
-from glia.graph.neuron import Signer
+from glia.graph.neuron import NeuronId, Signer
 from glia.graph.spans import claims
 from glia.store.heard import Heard
 from p2p.announcing import topic_of
+from p2p.hints import Hints
 from p2p.host import PeerId
 from tests.builders import MODEL, make_chain
 from tests.network_parts import until
@@ -37,6 +38,8 @@ class Topics:
 
     def __init__(self, heard: Heard) -> None:
         self.heard = heard
+        self.hints = Hints(bytes(32), lambda peer: peer == "proven")
+        self.taken: set[NeuronId] = set()
         self.counters = Counter[str]()
         self.why_off = ""
         self.takers: dict[str, Callable[[PeerId, bytes], None]] = {}
@@ -44,6 +47,9 @@ class Topics:
     @property
     def gossip(self) -> Topics:
         return self
+
+    def takes(self) -> Callable[[NeuronId], bool]:
+        return self.taken.__contains__
 
     def join(self, topic: str, take: Callable[[PeerId, bytes], None]) -> None:
         self.takers[topic] = take
@@ -54,8 +60,8 @@ class Topics:
     async def publish(self, topic: str, message: bytes) -> None:
         raise AssertionError("it only listens")
 
-    def say(self, message: bytes, model_id: ModelId = MODEL) -> None:
-        self.takers[topic_of(model_id)](THEM, message)
+    def say(self, message: bytes, model_id: ModelId = MODEL, peer: PeerId = THEM) -> None:
+        self.takers[topic_of(model_id)](peer, message)
 
 
 @pytest.fixture
@@ -88,6 +94,42 @@ def test_links_are_kept_as_hints(topics: Topics) -> None:
     listening(topics, body)
 
 
+def test_who_said_so_is_asked_first_who_is_proven_before_others(topics: Topics) -> None:
+    proven, other = PeerId("proven"), PeerId("other")
+    short = make_chain(2, tokens=CHAIN.tokens[:32])
+    (claim,) = claims(short.records, 0)
+    link = sign_link(Signer(bytes(32)), claim, 1, NOW_S)
+
+    async def body(_: Hearing) -> None:
+        for peer in (other, THEM):
+            topics.say(link_of(1).encoding, peer=peer)
+        topics.say(link.encoding, peer=proven)
+        topics.say(b"x", peer=PeerId("nobody"))
+        topics.say(link_of(1).encoding, OTHER_MODEL, PeerId("nobody"))
+        await until(lambda: topics.counters["gossip_refused"] == 2)
+        await until(lambda: len(topics.hints.peers(CHAIN.keys)) == 3)
+        assert topics.hints.peers(CHAIN.keys) == [proven, other, THEM]
+        assert topics.hints.peers(CHAIN.keys[:1]) == []
+
+    listening(topics, body)
+
+
+def test_a_signer_that_is_taken_has_a_place_among_strangers(topics: Topics) -> None:
+    mine = link_of(99)
+    topics.taken.add(mine.signer)
+
+    async def body(_: Hearing) -> None:
+        for number in range(20):
+            topics.say(link_of(number).encoding)
+        topics.say(mine.encoding)
+        await until(lambda: topics.counters["links_heard"] == 9)
+        found = topics.heard.find(CHAIN.keys[-1:])
+        assert mine in found
+        assert len(found) == 8
+
+    listening(topics, body)
+
+
 def test_what_is_no_link_or_of_another_model_or_of_the_future_is_refused(topics: Topics) -> None:
     good = link_of(1).encoding
     flipped = good[:-1] + bytes([good[-1] ^ 1])
@@ -115,7 +157,7 @@ def test_who_says_more_than_can_be_kept_waits_nowhere(topics: Topics) -> None:
 
 
 def test_a_full_disk_ends_nothing(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(link: Link) -> bool:
+    def full(link: Link, *, is_taken: bool) -> bool:
         raise StoreFull("no room")
 
     async def body(_: Hearing) -> None:

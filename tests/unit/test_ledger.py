@@ -140,3 +140,16 @@ def test_peers_that_get_themselves_banned_push_out_none_whom_the_user_named() ->
         assert ledger.is_banned(stranger)
     assert {peer for peer, _ in ledger.entries()} == {A, B, "s8", "s9"}
     assert entry(ledger, A).trust == "own"
+
+
+def test_who_gave_blocks_or_was_named_is_proven_until_it_is_banned() -> None:
+    ledger = Ledger()
+    gave, named, seen, banned = (PeerId(name) for name in ("gave", "named", "seen", "banned"))
+    ledger.gave(gave, b"model", 1, 10, 0.0)
+    ledger.trust(named, "known", 0.0)
+    ledger.seen(seen, 0.0)
+    ledger.gave(banned, b"model", 1, 10, 0.0)
+    ledger.ban(banned, True, 0.0)
+    assert [ledger.is_proven(peer) for peer in (gave, named, seen, banned, PeerId("?"))] == [
+        True, True, False, False, False,
+    ]  # fmt: skip

@@ -126,7 +126,7 @@ def test_ids_that_are_made_for_a_key_are_too_close(num: int) -> None:
     assert density.is_crowded(b"another", made)
     assert not density.is_crowded(b"one more", made[:5])
     assert not Density().is_crowded(b"another", made)
-    assert len(density._said) <= 64
+    assert len(density._said) <= 16
 
 
 def found_at(peer: str, ip: str) -> Found:
