@@ -4,8 +4,8 @@ What it says: that this node has a prefix key, and a window; and the link that a
 so only while the window's blocks are here: some windows are published by name alone, and L2 may
 have dropped others.
 
-At each announcement of a chain's last window it looks how many others provide it. L2 evicts
-what was not used for longest; a chain of which there are too few copies counts as used.
+At each announcement of a chain's last window its copies among peers are counted
+(daemon/copies.py).
 When it says so: p2p/announcing.py. It also hears what others say on the topics of the models
 that this node has to do with.
 """
@@ -23,6 +23,7 @@ from typing import Protocol
 
 import trio
 
+from daemon.copies import Copies
 from daemon.hearing import Hearing
 from glia.errors import GliaError
 from glia.graph.boundaries import announced, boundaries
@@ -72,8 +73,7 @@ class Announcer:
     Args:
         is_here: whether the blocks of a published window are (Egress.has_window).
         models: those that this node can compute.
-        keep: counts a chain as used, by its last window; for a worker thread.
-        replicas: so many others are to provide what is published; 0: nobody looks.
+        keep, replicas: as Copies has them.
         is_silent: it only follows what others say.
         now_s: seconds since 1970.
         source: of all that is drawn.
@@ -98,9 +98,8 @@ class Announcer:
         self._is_here, self._models, self._now_s = is_here, models, now_s
         self._call = call or InThreads()
         self._announcing = Announcing(source)
-        self._keep, self._replicas = keep, replicas
+        self._copies = Copies(network, replicas, keep, self._call)
         self._is_silent = is_silent
-        self._scarce: set[WindowId] = set()
         self._tips: dict[WindowId, ModelId] = {}
         self._room = trio.Semaphore(_MAX_AT_ONCE)
         self._look_now, self._tell_now = trio.Event(), trio.Event()
@@ -167,8 +166,7 @@ class Announcer:
             case _Standing.OVER:
                 self._announcing.drop(boundary)
         if standing is not _Standing.HERE:
-            self._scarce.discard(boundary.window_id)
-            self._network.counters["chains_scarce"] = len(self._scarce)
+            self._copies.leave(boundary.window_id)
 
     def _failed(self, boundary: Boundary) -> None:
         self._network.counters["announce_failed"] += 1
@@ -188,24 +186,9 @@ class Announcer:
             await directory.put(boundary.prefix_key, link)
             await self._network.gossip.publish(topic_of(boundary.model_id), link)
         await self._call(partial(published.mark_announced, [name], int(self._now_s())))
-        if self._replicas and not await self._call(partial(published.next_windows, name, 1)):
-            await self._count_copies(name)
+        if not await self._call(partial(published.next_windows, name, 1)):
+            await self._copies.count(name)
         return standing
-
-    async def _count_copies(self, tip: WindowId) -> None:
-        """Who else has a chain, as far as the directory knows."""
-        network = self._network
-        try:
-            found = await network.directory.providers(tip, self._replicas + 1)
-        except GliaError:
-            found = []
-        others = {each.peer for each in found} - {network.host.peer_id}
-        if len(others) < self._replicas:
-            self._scarce.add(tip)
-            await self._call(partial(self._keep, tip))
-        else:
-            self._scarce.discard(tip)
-        network.counters["chains_scarce"] = len(self._scarce)
 
     # -- in worker threads --------------------------------------------------------------------
 
