@@ -65,7 +65,7 @@ def published(node: Gliad, num_windows: int) -> None:
     until(lambda: node.json("status")["counters"].get("windows_published", 0) >= num_windows)
 
 
-@pytest.mark.spec(14)
+@pytest.mark.spec(14, 51, 70)
 def test_what_was_computed_in_public_is_taken_and_passed_on(tmp_path: Path) -> None:
     asked, short = Asked(tmp_path, 1), Asked(tmp_path, 2, SHORT)
     with tiny_gliads(3, tmp_path) as (one, two, three):
@@ -80,6 +80,12 @@ def test_what_was_computed_in_public_is_taken_and_passed_on(tmp_path: Path) -> N
         assert second["token_ids"] == first["token_ids"]
         assert second["usage"]["cached"]["peers"] >= 0.9 * NUM_TOKENS
         assert second["exact"] is True
+        usage, counters = second["usage"], two.json("status")["counters"]
+        (run,) = two.json("ps")
+        assert (run["cached"], run["computed"]) == (usage["cached"], usage["computed"])
+        assert sum(usage["cached"].values()) + usage["computed"] == usage["prompt_tokens"]
+        assert counters["cached_peers_tokens"] == usage["cached"]["peers"]
+        assert counters["computed_tokens"] == usage["computed"]
         assert {"find", "fetch"} <= set(second["timings_ms"])
         (source,) = two.json("peers")
         assert source["blocks_in"] >= 2 * (NUM_TOKENS // 16 - 1)
