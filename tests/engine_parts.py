@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 
 from glia.engine.engine import Engine, EngineSettings
 from glia.engine.outcome import Broken, Emitted, Finished, Outcome
 from glia.engine.sequence import Answer, Request, Sequence
 from glia.engine.testing import LocalMemory
 from glia.errors import GliaError
+from glia.graph.chain import prefix_keys, walk
 from glia.graph.profile import Profile
 from glia.kv.compute import ComputeModel
-from glia.store.base import BlockStore
+from glia.store.base import BlockStore, SealedWindow
 from glia.store.memory import MemoryStore
-from tests.builders import MODEL
+from tests.builders import MODEL, TINY
+from tests.fake_model import AddingModel
 
 
 class SlowMemory(LocalMemory):
@@ -82,6 +85,20 @@ class Rig:
         )
         self.run()
         return self.answer(sequence)
+
+
+@cache
+def computed_elsewhere(tokens: tuple[int, ...]) -> tuple[Answer, list[SealedWindow]]:
+    """What a cold engine over TINY answers, and the windows that it stores."""
+    store, model = MemoryStore(1 << 30), AddingModel(TINY, 64)
+    memory = make_memory(TINY, model.numerics_class, store=store)
+    answer = make_rig(model, TINY, 64, memory=memory).generate(tokens)
+    records = walk(answer.tip, store.get) if answer.tip else []
+    keys = prefix_keys(MODEL, TINY, [token for record in records for token in record.tokens])
+    return answer, [
+        SealedWindow(record, key, [store.read_block(name) for name in record.blocks])
+        for record, key in zip(records, keys, strict=True)
+    ]
 
 
 def make_rig(

@@ -14,7 +14,7 @@ from glia.engine.sequence import Request, Sequence, State
 from glia.errors import PoolExhausted
 from glia.graph.ids import WindowId
 from tests.builders import TINY
-from tests.engine_parts import make_memory, make_rig
+from tests.engine_parts import computed_elsewhere, make_memory, make_rig
 from tests.fake_model import AddingModel
 
 SIZE = TINY.block_size
@@ -89,6 +89,13 @@ class EngineMachine(RuleBasedStateMachine):
             except PoolExhausted:
                 pass
         return sequence
+
+    @rule(sequence=live, start=st.integers(0, 8), missing=st.integers(0, 8))
+    def meet(self, sequence: Sequence, start: int, missing: int) -> None:
+        """Peers sent its windows from one on; one may be missing."""
+        _, windows = computed_elsewhere(sequence.request.tokens)
+        self.rig.memory.bring([w for at, w in enumerate(windows) if start <= at != missing])
+        self.rig.engine.meet(sequence, start * SIZE)
 
     @rule()
     def evict_l0(self) -> None:

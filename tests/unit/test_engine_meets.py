@@ -8,14 +8,12 @@ from dataclasses import replace
 import pytest
 
 from glia.engine.outcome import Prefilled
-from glia.engine.sequence import Answer, Request
+from glia.engine.sequence import Request
 from glia.errors import ArenaExhausted, GliaError, NotFound
-from glia.graph.chain import prefix_keys, walk
 from glia.graph.ids import WindowId
 from glia.store.base import SealedWindow
-from glia.store.memory import MemoryStore
-from tests.builders import MODEL, TINY
-from tests.engine_parts import Rig, make_memory, make_rig
+from tests.builders import TINY
+from tests.engine_parts import Rig, computed_elsewhere, make_rig
 from tests.fake_model import AddingModel
 from tests.unit.test_engine import prompt
 
@@ -23,28 +21,12 @@ SIZE = TINY.block_size
 LENGTH = 20 * SIZE + 5
 
 
-def rig(store: MemoryStore | None = None) -> Rig:
-    model = AddingModel(TINY, 64)
-    memory = make_memory(TINY, model.numerics_class, store=store or MemoryStore(1 << 30))
-    return make_rig(model, TINY, 64, memory=memory, prefill_tokens=4 * SIZE)
-
-
-def computed_elsewhere(tokens: Sequence[int]) -> tuple[Answer, list[SealedWindow]]:
-    """What a cold engine says, and all windows that it stored."""
-    store = MemoryStore(1 << 30)
-    answer = rig(store).generate(tokens)
-    assert answer.tip is not None
-    records = walk(answer.tip, store.get)
-    keys = prefix_keys(MODEL, TINY, [t for record in records for t in record.tokens])
-    windows = [
-        SealedWindow(record, key, [store.read_block(name) for name in record.blocks])
-        for record, key in zip(records, keys, strict=True)
-    ]
-    return answer, windows
+def rig() -> Rig:
+    return make_rig(AddingModel(TINY, 64), TINY, 64, prefill_tokens=4 * SIZE)
 
 
 TOKENS = prompt(LENGTH)
-COLD, WINDOWS = computed_elsewhere(TOKENS)
+COLD, WINDOWS = computed_elsewhere(tuple(TOKENS))
 
 
 @pytest.mark.parametrize("position", [0, 1, 4, 5, 7, 12, 19])
@@ -121,7 +103,7 @@ def test_what_is_in_l0_already_is_shared() -> None:
 def test_what_does_not_follow_is_computed(kind: str) -> None:
     here = rig()
     brought = {
-        "other tokens": computed_elsewhere([*TOKENS[: 6 * SIZE], 1, *TOKENS[6 * SIZE + 1 :]])[1][
+        "other tokens": computed_elsewhere((*TOKENS[: 6 * SIZE], 1, *TOKENS[6 * SIZE + 1 :]))[1][
             6:
         ],
         "nothing": [],
@@ -173,7 +155,7 @@ def test_windows_that_leave_before_they_are_leased_are_computed() -> None:
 
 
 def test_where_its_own_windows_have_no_names_it_goes_on_alone() -> None:
-    here = rig(MemoryStore(1 << 30))
+    here = rig()
     here.memory.bring(WINDOWS[8:20])
     sequence = here.engine.submit(Request(tuple(TOKENS), 8))
     sequence.keepable = False
