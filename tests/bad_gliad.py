@@ -1,7 +1,7 @@
-"""A real gliad that treats peers badly: `python -m tests.bad_gliad KIND`, then gliad's words.
+"""A real gliad that treats peers badly: `python -m tests.bad_gliad`, then gliad's words.
 
-It is daemon.process with another door to the outside. A file `turned` in its data dir says that
-it did what its kind is.
+It is daemon.process with another door to the outside. What it does stands in the file `kind` of
+its data dir, where there is one; the file `turned` says that it did it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,47 +22,60 @@ from p2p.offer import Candidate
 
 NUM_GOOD = 100  # blocks, before it is bad
 OTHER = ModelId(b"\x5a" * 32)
-SIGNALS = {"stalls": signal.SIGSTOP, "killed": signal.SIGKILL}
+
+
+def _flip(data: memoryview, _: bytes) -> None:
+    data[-1] ^= 1
+
+
+def _rename(data: memoryview, model_id: bytes) -> None:
+    at = bytes(data).index(model_id)
+    data[at : at + len(model_id)] = OTHER
+
+
+SPOILERS: dict[str, Callable[[memoryview, bytes], None]] = {
+    "flipped": _flip,
+    "other blocks": _rename,
+    "stalls": lambda *_: os.kill(os.getpid(), signal.SIGSTOP),
+    "killed": lambda *_: os.kill(os.getpid(), signal.SIGKILL),
+}
 
 
 class BadEgress(Egress):
-    """What it offers; `kind` is one of SIGNALS, or as `match` and `block` have it, or honest."""
+    """What it offers."""
 
     kind = ""
     data_dir = Path()
-    num_blocks = 0
+    num_blocks = 0  # since it is of this kind
     model_id = b""
+    chains: dict[WindowId, list[WindowRecord]] = {}  # noqa: RUF012 -- there is one
 
     def match(
         self, model_id: ModelId, profile_id: ProfileId, keys: Sequence[tuple[int, PrefixKey]]
     ) -> list[Candidate]:
         self.model_id = model_id
         found = super().match(model_id, profile_id, keys)
-        if self.kind != "other chain":
+        if self._kind() != "other chain":
             return found
         self._turn()
         return [replace(each, tip=self._chain(each)[-1].window_id) for each in found]
 
     def records(self, tip: WindowId, num_windows: int, start: int) -> list[bytes]:
-        chain = self._chains.get(tip)
+        chain = self.chains.get(tip)
         if chain is None:
             return super().records(tip, num_windows, start)
         return [record.encoding for record in chain[::-1][start:]]
 
-    def block(self, block_id: BlockId) -> bytes | None:
-        data = super().block(block_id)
-        self.num_blocks += data is not None
-        is_bad = self.kind in (*SIGNALS, "flipped", "other blocks")
-        if data is None or not is_bad or self.num_blocks <= NUM_GOOD:
-            return data
-        self._turn()
-        if self.kind in SIGNALS:
-            os.kill(os.getpid(), SIGNALS[self.kind])
-        if self.kind == "other blocks":
-            return data.replace(self.model_id, OTHER)
-        return data[:-1] + bytes([data[-1] ^ 1])
-
-    _chains: dict[WindowId, list[WindowRecord]] = {}  # noqa: RUF012 -- there is one
+    def read_blocks(
+        self, block_ids: Sequence[BlockId], into: memoryview
+    ) -> list[memoryview | None]:
+        kind, found = self._kind(), super().read_blocks(block_ids, into)
+        for data in found:
+            self.num_blocks += data is not None
+            if data is not None and self.num_blocks > NUM_GOOD and kind in SPOILERS:
+                self._turn()
+                SPOILERS[kind](data, self.model_id)
+        return found
 
     def _chain(self, candidate: Candidate) -> list[WindowRecord]:
         """A chain of another model, of the same tokens and blocks, in which every name holds."""
@@ -73,15 +86,21 @@ class BadEgress(Egress):
         for record in map(parse_window, encodings[::-1]):
             prev = chain[-1].window_id if chain else genesis_window(OTHER, record.profile_id)
             chain.append(replace(record, model_id=OTHER, prev=prev))
-        self._chains[chain[-1].window_id] = chain
+        self.chains[chain[-1].window_id] = chain
         return chain
+
+    def _kind(self) -> str:
+        file = self.data_dir / "kind"
+        kind = file.read_text() if file.exists() else ""
+        if kind != self.kind:
+            self.kind, self.num_blocks = kind, 0
+        return kind
 
     def _turn(self) -> None:
         (self.data_dir / "turned").touch()
 
 
 if __name__ == "__main__":
-    BadEgress.kind = sys.argv[1]
     BadEgress.data_dir = Path(sys.argv[sys.argv.index("--data-dir") + 1])
     daemon.publishing.Egress = BadEgress  # type: ignore[misc]
-    sys.exit(main(sys.argv[2:]))
+    sys.exit(main())

@@ -1,5 +1,5 @@
-"""An asker, and those it asks, with SmolLM2: on two hosts where this machine lets us make some,
-else on loopback."""
+"""An asker, and two that it asks, with SmolLM2: on two hosts where this machine lets us make
+some, else on loopback."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -64,23 +65,72 @@ def counted(node: Gliad, name: str) -> int:
         return client.status().counters.get(name, 0)
 
 
-def name_of(node: Gliad) -> str:
-    with Client.connect(node.data_dir) as client:
-        return client.identity().peer_id
+def identity(node: Gliad) -> tuple[str, str]:
+    """Its peer id and address, empty while it does not run."""
+    try:
+        with Client.connect(node.data_dir) as client:
+            reply = client.identity()
+    except GliaError:
+        return "", ""
+    return reply.peer_id, next(iter(reply.addresses), "")
+
+
+class Provider:
+    """A gliad of tests/bad_gliad.py that has what another one had; it runs from `become` on."""
+
+    def __init__(self, node: Gliad, before: Sequence[str], listen: str, asker: Gliad) -> None:
+        self.node = node
+        self._before, self._listen, self._asker = before, listen, asker
+        self._running: subprocess.Popen[bytes] | None = None
+
+    def become(self, kind: str) -> str:
+        """Be of a kind; the asker is connected and holds nothing against it. Returns: its id."""
+        (self.node.data_dir / "kind").write_text(kind)
+        (self.node.data_dir / "turned").unlink(missing_ok=True)
+        if self._running is None or self._running.poll() is not None:
+            self._start()
+            until(lambda: bool(identity(self.node)[1]), 30)
+        peer, address = identity(self.node)
+        with Client.connect(self._asker.data_dir) as client:
+            with suppress(GliaError):  # unknown still
+                client.forget_peer(peer)
+            client.add_peer(address)
+        return peer
+
+    @property
+    def has_turned(self) -> bool:
+        return (self.node.data_dir / "turned").exists()
+
+    def end(self) -> None:
+        if self._running is not None:
+            self._running.kill()
+            self._running.wait()
+
+    def _start(self) -> None:
+        self._running = subprocess.Popen(
+            [
+                *(*self._before, sys.executable, "-m", "tests.bad_gliad", "--foreground"),
+                *("--data-dir", str(self.node.data_dir), "--listen", self._listen),
+            ],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
 
 @dataclass(frozen=True)
 class World:
     """Attributes:
-    origin: has computed in public what is in `cold`, by seed; it does not run.
-    alone: what the asker computed by itself, knowing nobody.
+    cold: what a node that knew nobody answered to public prompts, by seed.
+    alone: what the asker took for a prompt when it knew nobody.
     hosts: None where all is on loopback; else the asker is on the second one.
     """
 
-    directory: Path
     hosts: Hosts | None
-    origin: Gliad
     asker: Gliad
+    bad: Provider
+    honest: Provider
     cold: dict[int, Generated]
     alone: Generated
 
@@ -99,44 +149,15 @@ class World:
             with Client.connect(self.asker.data_dir) as client:
                 client.forget(found.conversation)
 
-    @contextmanager
-    def peer(self, kind: str) -> Iterator[Gliad]:
-        """A gliad that has what the origin has, of a kind of tests/bad_gliad.py; connected."""
-        before, listen = (self.hosts.one, self.hosts.listen[0]) if self.hosts else ((), LOOPBACK)
-        data_dir = self.directory / kind.replace(" ", "")
-        node = Gliad(data_dir, before=before)
-        ignored = shutil.ignore_patterns(*OWN)
-        shutil.copytree(self.origin.data_dir, data_dir, ignore=ignored, dirs_exist_ok=True)
-        running = subprocess.Popen(
-            [
-                *(*before, sys.executable, "-m", "tests.bad_gliad", kind, "--foreground"),
-                *("--data-dir", str(data_dir), "--listen", listen),
-            ],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            until(lambda: _is_up(node), 30)
-            with Client.connect(data_dir) as client:
-                address = client.identity().addresses[0]
-            with Client.connect(self.asker.data_dir) as client:
-                peer = client.add_peer(address).peer
-            yield node
-            with Client.connect(self.asker.data_dir) as client:
-                client.forget_peer(peer)
-        finally:
-            running.kill()
-            running.wait()
-            shutil.rmtree(data_dir)
 
-
-def _is_up(node: Gliad) -> bool:
-    try:
-        return bool(name_of(node))
-    except GliaError:
-        return False
+def _computed(origin: Gliad, seeds: Sequence[int]) -> dict[int, Generated]:
+    """What a node answers; all of it is published then, and it is stopped."""
+    origin("start", "--listen", LOOPBACK)
+    cold = {seed: answer(origin, seed) for seed in seeds}
+    num_windows = len(seeds) * (NUM_TOKENS // 16)
+    until(lambda: counted(origin, "windows_published") >= num_windows)
+    origin("stop")
+    return cold
 
 
 @contextmanager
@@ -146,16 +167,22 @@ def new_world(seeds: Sequence[int]) -> Iterator[World]:
         hosts = None
         with suppress(CannotShape):
             hosts = stack.enter_context(two_hosts(JUMBO_MTU))
-        origin = Gliad(directory / "origin")
-        asker = Gliad(directory / "asker", before=hosts.other if hosts else ())
+        before, other = (hosts.one, hosts.other) if hosts else ((), ())
+        listen = hosts.listen if hosts else (LOOPBACK, LOOPBACK)
+        origin, asker = Gliad(directory / "origin"), Gliad(directory / "asker", before=other)
         for each in (origin, asker):
             (each.data_dir / "glia.toml").write_text(SETTINGS)
             stack.callback(each.end)
-        origin("start", "--listen", LOOPBACK)
-        cold = {seed: answer(origin, seed) for seed in seeds}
-        num_windows = len(seeds) * (NUM_TOKENS // 16)
-        until(lambda: counted(origin, "windows_published") >= num_windows)
-        origin("stop")
-        asker("start", "--listen", hosts.listen[1] if hosts else LOOPBACK)
-        alone = answer(asker, len(seeds), "private")  # from now on it knows how fast it is
-        yield World(directory, hosts, origin, asker, cold, alone)
+        asker("start", "--listen", listen[1])
+        alone: list[Generated] = []
+        asking = threading.Thread(target=lambda: alone.append(answer(asker, len(seeds), "private")))
+        asking.start()  # it loads its model, too, and knows then how fast it computes
+        cold = _computed(origin, seeds)
+        asking.join()
+        providers = []
+        for name in ("bad", "honest"):
+            node, ignored = Gliad(directory / name, before=before), shutil.ignore_patterns(*OWN)
+            shutil.copytree(origin.data_dir, node.data_dir, ignore=ignored, dirs_exist_ok=True)
+            providers.append(Provider(node, before, listen[0], asker))
+            stack.callback(providers[-1].end)
+        yield World(hosts, asker, *providers, cold, *alone)
