@@ -132,6 +132,7 @@ class World:
                 engine,
                 lambda e: tell(e.what) if isinstance(e, m.Progress) else None,
                 _take_anyone,
+                lambda link, number: None,
             )
 
     def states(self) -> dict[str, str]:
