@@ -28,11 +28,6 @@ def public_tokens(spans: Iterable[LabelledSpan]) -> int:
     return max(0, min([end, *limits]))
 
 
-def publishable_windows(spans: Iterable[LabelledSpan], num_tokens: int, block_size: int) -> int:
-    """How many leading windows may be published of a log of so many tokens."""
-    return min(public_tokens(spans), num_tokens) // block_size
-
-
 def public_windows(chain: Sequence[WindowRecord], public: bytes) -> Sequence[WindowRecord]:
     """The leading windows of a chain whose tokens are those of a log at their positions.
 

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from glia.errors import BadRequest, MalformedParticle
 from glia.graph.boundaries import MAX_KEYS, announced, asked, between, boundaries, pairs
 from glia.graph.cid import cid_bytes, cid_text, name_of_cid, parse_cid
+from glia.graph.conversation import Begin, Message, Replay, Turn, make_turn
 from glia.graph.ids import ModelId, PrefixKey, ProfileId, WindowId, genesis_window
 from glia.graph.link import LINK_BYTES, Claim, Link, LinkKind, parse_link, sign_link
 from glia.graph.neuron import Signer
-from glia.graph.privacy import Visibility, tightened
-from glia.graph.publishable import public_tokens, publishable_windows
+from glia.graph.privacy import Visibility
+from glia.graph.publishable import public_tokens
 from glia.graph.spans import SPAN_WINDOWS, claims, spans
 from tests.builders import make_chain
 
@@ -222,28 +223,36 @@ def test_one_text_is_one_name(text: str, name: bytes, at: int, other: str) -> No
 
 @pytest.mark.spec(50)
 @pytest.mark.fault("F27")
-def test_only_full_windows_of_the_leading_public_span_in_10_000_chains() -> None:
+def test_labels_are_monotone_and_only_leading_public_tokens_are_public_in_10_000_chains() -> None:
+    """Conversations of some turns, of which some cut into what was said before."""
     rng = random.Random("labels")
     for _ in range(100_000 if FULL else 10_000):
-        size = rng.choice((16, 32))
-        at, spans_of = 0, []
-        labels = [rng.choice(list(Visibility)) for _ in range(rng.randrange(6))]
-        if rng.random() < 0.5:
-            labels = [Visibility.PUBLIC] * rng.randrange(1, 4) + labels
-        for label in tightened(Visibility.PUBLIC, labels):
-            start = at + rng.randrange(4)
-            at = start + rng.randrange(60)
-            spans_of.append((start, at, label))
-        num_tokens = at + rng.randrange(40)
-        found = publishable_windows(spans_of, num_tokens, size)
-        # token by token: the label of the span it is in or before, private behind the last
-        each = [
-            next((label for _, stop, label in spans_of if position < stop), Visibility.PRIVATE)
-            for position in range(num_tokens)
-        ]
-        leading = next((i for i, label in enumerate(each) if label > 1), len(each))
-        assert found == leading // size
-        assert all(label is Visibility.PUBLIC for label in each[: found * size])
+        replay = Replay(Begin(0, "c", "m", "float32", ModelId(bytes(32))))
+        each: list[Visibility] = []  # of every token: of the message that it is in or before
+        for number in range(1, rng.randrange(2, 5)):
+            keep = rng.randrange(len(each) + 1) if rng.random() < 0.2 else len(each)
+            replay.cut(keep)
+            del each[keep:]
+            turn = said_of(rng, replay.head.visibility, keep, number)
+            replay.apply(turn)
+            for message in turn.messages:
+                each += [message.visibility] * (message.end - len(each))
+            assert each == sorted(each)
+            leading = each.count(Visibility.PUBLIC)
+            assert replay.head.num_public == leading
+            assert replay.head.visibility == (each[-1] if each else Visibility.PUBLIC)
+
+
+def said_of(rng: random.Random, before: Visibility, keep: int, number: int) -> Turn:
+    """A turn of some messages with gaps before them, labelled as their authors like."""
+    at, asked = keep, []
+    for _ in range(rng.randrange(1, 5)):
+        start = at + rng.randrange(4)
+        at = start + rng.randrange(60)
+        label = rng.choice([Visibility.PUBLIC, Visibility.PUBLIC, *Visibility])
+        asked.append(Message("user", "", start, at, label))
+    prompt, answer = [7] * (at + rng.randrange(3)), [8] * rng.randrange(1, 9)
+    return make_turn(before, keep, prompt, asked, answer, None, number)
 
 
 labelled = st.lists(
@@ -268,8 +277,6 @@ def test_a_template_before_a_private_message_is_not_public() -> None:
     public, private = Visibility.PUBLIC, Visibility.PRIVATE
     spans_of = [(4, 30, public), (34, 50, private), (50, 90, public)]
     assert public_tokens(spans_of) == 30
-    assert publishable_windows(spans_of, 90, 16) == 1
-    assert publishable_windows([(4, 32, public)], 90, 16) == 2
-    assert publishable_windows([(4, 90, public)], 31, 16) == 1
-    assert publishable_windows([(0, 90, Visibility.AGGREGATE)], 90, 16) == 0
-    assert publishable_windows([], 90, 16) == 0
+    assert public_tokens([(4, 32, public)]) == 32
+    assert public_tokens([(0, 90, Visibility.AGGREGATE)]) == 0
+    assert public_tokens([]) == 0
