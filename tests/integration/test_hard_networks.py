@@ -75,14 +75,13 @@ def test_behind_a_slow_link_it_computes_and_over_a_fast_one_it_fetches(
     slow = answer(world.asker, behind)
     assert slow.tokens == world.cold[behind].tokens
     waited_ms = slow.timings_ms["find"] + slow.timings_ms.get("fetch", 0.0)
-    print(
-        f"waited {waited_ms:.0f} ms; alone it computes for {world.alone.timings_ms['prefill']:.0f} ms"
-    )
+    alone_ms = world.alone.timings_ms["prefill"]
+    print(f"waited {waited_ms:.0f} ms; alone it computes for {alone_ms:.0f} ms")
     assert slow.usage.cached.peers <= 0.2 * NUM_TOKENS
-    assert waited_ms <= 0.05 * world.alone.timings_ms["prefill"] + 100
+    assert waited_ms <= 0.05 * alone_ms + 100
     hosts.shape(Shape())
     world.honest.become("honest")  # and how slow it was is forgotten
     fast = world.ask(over, lambda found: found.usage.cached.peers >= MOST)
     took_ms = fast.ttft_ms - fast.timings_ms["load"]
     print(f"first token after {took_ms:.0f} ms")
-    assert took_ms < world.alone.timings_ms["prefill"]
+    assert took_ms < alone_ms
