@@ -185,8 +185,8 @@ class Publisher:
 
     def _find(self, head: Head, tokens: bytes, known: Known | None) -> PublicPart:
         """Raises: StoreBroken."""
-        get, window = self._memory.records.get_now, self._published.window
-        return find_public_part(reversed(head.tips), tokens, get, window, known)
+        get = self._memory.records.get_now
+        return find_public_part(reversed(head.tips), tokens, get, self._published, known)
 
     def _put_now(self, part: PublicPart) -> int:
         """Publish what is new. Returns: how many links were signed. Raises: as _put."""

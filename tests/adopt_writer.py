@@ -42,6 +42,8 @@ async def main(directory: Path, seed: int) -> None:
             print(number, flush=True)
             for record, particles in zip(chain.records, chain.particles, strict=True):
                 await sink.take(record, particles)
+            if not number % 3:
+                await memory.flush(chain.window_ids)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from tests.publish_parts import Rig, run_rig, settled
 NUM_KILLS = 50 if FULL else 3
 
 
-def _kill_one(directory: Path, seed: int, after_s: float) -> int:
-    """The last chain that it began with."""
+def _kill_one(directory: Path, seed: int, num_lines: int, more_s: float) -> int:
+    """Kill it after it has begun with so many chains, and a moment. Returns: the last of them."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.adopt_writer", str(directory), str(seed)],
         cwd=ROOT,
@@ -29,8 +29,8 @@ def _kill_one(directory: Path, seed: int, after_s: float) -> int:
     )
     assert process.stdout is not None
     with process.stdout as lines:
-        said = [lines.readline()]
-        time.sleep(after_s)  # not for something to happen: a random moment
+        said = [lines.readline() for _ in range(num_lines)]
+        time.sleep(more_s)  # not for something to happen: a random moment
         process.send_signal(signal.SIGKILL)
         said += lines.read().splitlines(keepends=True)
     process.wait()
@@ -44,7 +44,7 @@ def test_what_came_before_a_kill_is_not_signed_after_it(tmp_path: Path) -> None:
     first = 0
     chains = []
     for _ in range(NUM_KILLS):
-        last = _kill_one(tmp_path, first, rng.uniform(0, 0.1))
+        last = _kill_one(tmp_path, first, rng.randint(5, 12), rng.uniform(0, 0.02))
         chains += [chain_of(seed) for seed in range(first, last + 1)]
         first = last + 1
     store = DiskStore(tmp_path / "store", 64 * MIB, MIB)

@@ -156,10 +156,20 @@ def test_what_is_published_is_not_walked_again(rig: Rig, is_restarted: bool) -> 
         assert len(asked) == 3
         assert rig.visible(private) == 203
 
+    async def last() -> None:
+        get = rig.store.get
+        records = rig.publisher._memory.records
+        records.get_now = lambda name: asked.append(name) or get(name)  # type: ignore[method-assign,func-returns-value]
+        rig.conversations.on_change()
+        await settled()
+        assert asked[3:] == [private.tip]  # not all that is private behind what is published
+
     run_rig(rig, first)
     if is_restarted:
         rig.publisher = rig.new_publisher()
     run_rig(rig, then)
+    rig.publisher = rig.new_publisher()
+    run_rig(rig, last)
 
 
 def test_a_log_that_was_rewritten_is_published_as_it_is_now(rig: Rig) -> None:
