@@ -130,7 +130,9 @@ class Broker:
         attachments: Attachments,
         resolver: Resolver,
         max_waiting: int,
+        exact: bool,
     ) -> None:
+        """Args: exact: what a request is that does not say it."""
         self._registry = registry
         self._engines = engines
         self._conversations = conversations
@@ -139,6 +141,7 @@ class Broker:
         self._attachments = attachments
         self._resolver = resolver
         self._max_waiting = max_waiting
+        self._exact = exact
         self._num_tokens = 0
         self._adding: set[str] = set()
 
@@ -157,6 +160,8 @@ class Broker:
     async def _answer(self, generation: Generation, run: Run, deliver: Deliver) -> Generated:
         """The answer, recorded in its conversation."""
         call = generation.call
+        if call.exact is None:
+            call = generation.call = structs.replace(call, exact=self._exact)
         async with open_turn(self._conversations, call) as turn:
             model = await self._model_for(call)
             dtype = turn.dtype or call.dtype or model.manifest.dtype
@@ -186,6 +191,8 @@ class Broker:
                     await clock.resolved.end()
             await clock.resolved.relayed.wait()  # else it would be published as our own
             self._resolver.learn(clock.resolved, generated)
+            is_exact = await self._resolver.is_exact(clock.resolved, generated)
+            generated = structs.replace(generated, exact=is_exact)
             generated = await turn.commit(clock.stamp(generated))
         if generated.tip is not None:
             self._uses.add(WindowId(generated.tip))
@@ -199,6 +206,7 @@ class Broker:
             bind(attach),
             call.tokens,
             turn.num_public,
+            bool(call.exact),
             lambda what, done, total: tell(Progress(0, what, done, total)),
         )
 

@@ -281,6 +281,7 @@ SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
             "announce_hold_s": ("announce_hold_s", _span(0.0, 1e6)),
             "replicas": ("replicas", _count(0, 16)),
             "accept": ("accept", read_accept),
+            "exact": ("exact", _word("any", "required")),
             "upload": ("upload_bytes", _size(0)),
         },
     ),

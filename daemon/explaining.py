@@ -35,11 +35,13 @@ async def explain(parts: Parts, call: Explain) -> ExplainReply:
     dtype = call.dtype or model.manifest.dtype
     if dtype not in DTYPES:
         raise BadRequest(f"no dtype {dtype[:40]!r}", hint=f"one of: {', '.join(DTYPES)}")
+    required = parts.config.network.exact == "required"
+    exact = required if call.exact is None else call.exact
     attachments = parts.attachments.all()
     own = parts.attachments.last(call.model, dtype)
     past = _last_used(parts, own.model_id if own is not None else None, call.model)
     return await trio.to_thread.run_sync(
-        lambda: _Explanation(parts.memory.records, attachments, past, own, call).reply()
+        lambda: _Explanation(parts.memory.records, attachments, past, own, call, exact).reply()
     )
 
 
@@ -82,6 +84,7 @@ class _Explanation:
         past: tuple[Past, Past],
         own: Attachment | None,
         call: Explain,
+        exact: bool,
     ) -> None:
         self._records = records
         self._attachments = attachments
@@ -89,6 +92,7 @@ class _Explanation:
         self._own = own
         self._tokens = call.tokens
         self._call_id = call.id
+        self._exact = exact
 
     def reply(self) -> ExplainReply:
         own = self._own
@@ -102,6 +106,7 @@ class _Explanation:
                 self._records.find,
                 self._records.get_now,
                 (binding.numerics_class,),
+                others=not self._exact,
             )
         num_matched = chain[-1].end if chain else 0
         tip = chain[-1].window_id if chain else None

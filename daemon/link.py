@@ -92,6 +92,7 @@ class EngineLink:
             stop_tokens=call.stop_tokens,
             stop=call.stop,
             ignore_eos=call.ignore_eos,
+            exact=bool(call.exact),
         )
         return self._start(run, deliver)
 

@@ -7,6 +7,7 @@ everything runs on the trio thread: so there is no lock.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import trio
 
@@ -46,13 +47,17 @@ class Memory:
         self.shelves = Shelves(arena, self.table, self.records, self.writer, arrivals)
         self.sealer = Sealer(arena, self.table, self.records, self.writer)
 
-    async def match(self, binding: Binding, tokens: Sequence[int]) -> list[WindowId]:
-        """The longest chain of whole windows of the binding's own class."""
-        return [record.window_id for record in await self.longest(binding, tokens)]
+    async def match(
+        self, binding: Binding, tokens: Sequence[int], *, exact: bool = True
+    ) -> list[WindowId]:
+        """The longest chain of whole windows. Args: exact: of the binding's own class only."""
+        return [record.window_id for record in await self.longest(binding, tokens, exact=exact)]
 
-    async def longest(self, binding: Binding, tokens: Sequence[int]) -> list[WindowRecord]:
+    async def longest(
+        self, binding: Binding, tokens: Sequence[int], *, exact: bool = True
+    ) -> list[WindowRecord]:
         """The same, as records."""
-        return await trio.to_thread.run_sync(
+        look = partial(
             longest_chain,
             binding.model_id,
             binding.profile,
@@ -60,7 +65,25 @@ class Memory:
             self.records.find,
             self.records.get,
             (binding.numerics_class,),
+            others=not exact,
         )
+        return await trio.to_thread.run_sync(look)
+
+    async def is_exact(self, binding: Binding, tip: WindowId | None) -> bool:
+        """Whether all windows of the chain that ends in `tip` are of the binding's own class."""
+        if tip is None:
+            return True
+        return await trio.to_thread.run_sync(self._is_exact, binding, tip)
+
+    def _is_exact(self, binding: Binding, tip: WindowId) -> bool:
+        """What is not here any more is not said to be exact."""
+        name = tip
+        while name != binding.root:
+            record = self.records.get(name)
+            if record is None or record.numerics_class != binding.numerics_class:
+                return False
+            name = record.prev
+        return True
 
     async def stored(self, records: Sequence[WindowRecord]) -> set[BlockId]:
         """Blocks of windows that are not here, which L2 has all the same.

@@ -43,6 +43,7 @@ class NetworkConfig:
             its own copy for longer.
         upload_bytes: a second, at most; 0: no limit.
         accept: whose links attest: a policy's word, or the neurons that do beside our own.
+        exact: "required" uses no K/V of other numerics classes, unless a request says it.
     """
 
     enabled: bool = True
@@ -55,6 +56,7 @@ class NetworkConfig:
     replicas: int = 3
     upload_bytes: int = 0
     accept: str | tuple[str, ...] = "any"
+    exact: str = "any"
 
     @property
     def accepted(self) -> Accept:

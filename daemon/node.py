@@ -197,7 +197,15 @@ async def run_node(config: Config, program: tuple[str, ...], prepared: Prepared)
                 registry=registry,
                 engines=engines,
                 broker=Broker(
-                    registry, engines, conversations, runs, uses, attachments, resolver, most
+                    registry,
+                    engines,
+                    conversations,
+                    runs,
+                    uses,
+                    attachments,
+                    resolver,
+                    most,
+                    config.network.exact == "required",
                 ),
                 conversations=conversations,
                 attachments=attachments,

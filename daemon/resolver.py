@@ -1,11 +1,9 @@
 """Before an engine computes a public prompt: what peers have of it is fetched, if that is sooner.
 
-    match     what is here already
-    pursue    who has more, and getting it (daemon/pursuing.py): before the engine begins, or,
-              where that is sooner, while it computes
-    relay     what came is offered to others, with the links that it came with
-
-For now only the engine's own numerics class is asked for, so all answers are exact.
+match     what is here already
+pursue    who has more, and getting it (daemon/pursuing.py): before the engine begins, or,
+          where that is sooner, while it computes
+relay     what came is offered to others, with the links that it came with
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ from daemon.pursuing import Pursuit, Task
 from daemon.searching import Wanted, wanted_of
 from daemon.telling import Tell
 from glia.errors import GliaError
+from glia.graph.ids import WindowId
 from glia.local.messages import Emitted, Generated, Progress
 from glia.local.values import FetchedValue, SourceValue
 from p2p.attesting import relayed
@@ -116,13 +115,20 @@ class Resolver:
         self._speeds = PrefillSpeeds()
 
     async def resolve(
-        self, binding: Binding, tokens: Sequence[int], num_public: int, tell: Tell
+        self,
+        binding: Binding,
+        tokens: Sequence[int],
+        num_public: int,
+        exact: bool,
+        tell: Tell,
     ) -> Resolved:
         """Return when the engine is to begin: peers were asked for a prompt's public beginning.
 
         No peer hears of a prompt without a whole public window. Nothing of a peer's is raised.
 
-        Args: tell: hears how many tokens came.
+        Args:
+            exact: windows of other numerics classes are of no use.
+            tell: hears how many tokens came.
         """
         resolved = Resolved(binding)
         public = tokens[: min(num_public, len(tokens) - 1)]  # the last one is always computed
@@ -132,8 +138,8 @@ class Resolver:
             resolved.why_not = "offline"
         else:
             seen = self._memory.hidden.num_changes
-            here = await self._memory.longest(binding, public)
-            wanted = wanted_of(binding, public, here)
+            here = await self._memory.longest(binding, public, exact=exact)
+            wanted = wanted_of(binding, public, here, exact=exact)
             if wanted.num_missing:
                 await self._look(self._peering, wanted, seen, resolved, tell)
         if resolved.pursuit is None:
@@ -144,6 +150,12 @@ class Resolver:
         """How long an engine took for what peers did not have."""
         if resolved.binding is not None:
             self._speeds.learn(resolved.binding, generated)
+
+    async def is_exact(self, resolved: Resolved, generated: Generated) -> bool:
+        """Whether an answer used and made windows of its engine's own class alone."""
+        if resolved.binding is None or generated.tip is None:
+            return True
+        return await self._memory.is_exact(resolved.binding, WindowId(generated.tip))
 
     async def _look(
         self, peering: Peering, wanted: Wanted, seen: int, resolved: Resolved, tell: Tell

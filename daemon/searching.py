@@ -40,12 +40,14 @@ class Wanted:
         tokens: whole windows.
         here: the leading windows that are here, as one chain.
         keys: the prefix key of genesis, then that of each window.
+        exact: no windows of another numerics class than the binding's.
     """
 
     binding: Binding
     tokens: Sequence[int]
     here: Sequence[WindowRecord]
     keys: Sequence[PrefixKey]
+    exact: bool = True
 
     @property
     def num_windows(self) -> int:
@@ -60,11 +62,13 @@ class Wanted:
         return [*self.here[: _num_before(self.binding, answer.base)], *answer.records]
 
 
-def wanted_of(binding: Binding, tokens: Sequence[int], here: Sequence[WindowRecord]) -> Wanted:
+def wanted_of(
+    binding: Binding, tokens: Sequence[int], here: Sequence[WindowRecord], *, exact: bool
+) -> Wanted:
     """Args: tokens: a partial window at the end is left out."""
     keys = [binding.root_key, *prefix_keys(binding.model_id, binding.profile, tokens)]
     whole = tokens[: (len(keys) - 1) * binding.profile.block_size]
-    return Wanted(binding, whole, here, keys)
+    return Wanted(binding, whole, here, keys, exact)
 
 
 @dataclass(frozen=True)
@@ -169,7 +173,8 @@ class Searcher:
             binding.model_id,
             binding.profile,
             tokens=wanted.tokens,
-            classes=(binding.numerics_class,),
+            classes=(binding.numerics_class,) if wanted.exact else (),
+            own_class=binding.numerics_class,
             held=here.get,
         )
         claimed: dict[bytes, tuple[list[Link], list[Link]]] = {}
@@ -177,6 +182,8 @@ class Searcher:
         def check(chain: FoundChain, walk: Walk) -> bool:
             num_before = _num_before(binding, walk.base)
             records = [*wanted.here[:num_before], *walk.records]
+            if records[-1].numerics_class != chain.numerics_class:
+                return False
             hold, may = links_that_hold(chain.links, records, wanted.keys, self._now_s())
             claimed[chain.tip] = taken = self._taken(hold), self._taken(may)
             if num_attested(itertools.chain(*taken), num_before) >= chain.num_windows:

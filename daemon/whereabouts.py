@@ -34,7 +34,7 @@ async def where(peering: Peering, attachments: Attachments, call: Where) -> Wher
             f"{call.model} was never loaded here: what its prompts are called is not known",
             hint=f"gliad run {call.model} first",
         )
-    wanted = wanted_of(own.binding, call.tokens, ())
+    wanted = wanted_of(own.binding, call.tokens, (), exact=False)
     peers = peering.peers_of(own.binding.model_id)[:_MAX_ASKED] if wanted.num_windows else []
     answers: dict[PeerId, FoundChain | None] = {}
     async with trio.open_nursery() as nursery:

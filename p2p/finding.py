@@ -99,7 +99,7 @@ class Finder:
         self._question, self._keys, self._roads = question, keys, roads
         self._check, self._tell_bad, self._nursery = check, tell_bad, nursery
         self._source = source or random.SystemRandom()
-        self._search = Search(keys[-1][0], at_least, question.classes)
+        self._search = Search(keys[-1][0], at_least, question.classes or (question.own_class,))
         announced = set(boundaries(keys[-1][0])) | {keys[-1][0]}
         self._windows = windows
         self._look_ups: list[tuple[int, bytes]] = [key for key in keys if key[0] in announced]

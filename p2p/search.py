@@ -129,6 +129,10 @@ class Search:
         """A peer is not asked any more, whether it answered or not."""
         self._asked.pop(peer, None)
 
+    def unreached(self, peer: PeerId) -> None:
+        """A peer was not asked, as nobody knows where it is; who learns that may add it again."""
+        self._known.discard(peer)
+
     def result(self) -> Answer | None:
         """The best, with all who have some of it."""
         best = self.best
@@ -140,7 +144,8 @@ class Search:
         return Answer(best.peer, best.chain, best.records, best.base, providers)
 
     def _rank(self, chain: FoundChain) -> tuple[int, int]:
-        place = self._classes.index(chain.numerics_class) if self._classes else 0
+        known = chain.numerics_class in self._classes
+        place = self._classes.index(chain.numerics_class) if known else len(self._classes)
         return -chain.num_windows, place
 
 

@@ -26,6 +26,7 @@ class Question:
     Attributes:
         tokens: what the chain's windows must hold, from genesis; None takes any.
         classes: the numerics classes that are taken, the best first; empty takes any.
+        own_class: wins a tie where any class is taken.
         held: the record of a window that is whole here, or None: no walk goes behind it.
     """
 
@@ -33,6 +34,7 @@ class Question:
     profile: Profile
     tokens: Sequence[int] | None = None
     classes: tuple[str, ...] = ()
+    own_class: str = ""
     held: Held = field(default=lambda _: None, repr=False)
 
     def admits(self, record: WindowRecord, index: int) -> bool:

@@ -133,22 +133,36 @@ class Node:
         self.told: list[tuple[str, int, int]] = []
         self.resolved: list[Resolved] = []
 
-    async def resolve(self, chain: Chain, num_public: int | None = None, more: int = 1) -> Got:
+    async def resolve(
+        self,
+        chain: Chain,
+        num_public: int | None = None,
+        more: int = 1,
+        *,
+        exact: bool = False,
+    ) -> Got:
         """What comes while an engine waits, which then gives the prompt up."""
         began_s = trio.current_time()
-        resolved = await self.begin(chain, num_public, more)
+        resolved = await self.begin(chain, num_public, more, exact=exact)
         waited_s = trio.current_time() - began_s
         await resolved.end()
         return Got(resolved, waited_s)
 
-    async def begin(self, chain: Chain, num_public: int | None = None, more: int = 1) -> Resolved:
+    async def begin(
+        self,
+        chain: Chain,
+        num_public: int | None = None,
+        more: int = 1,
+        *,
+        exact: bool = False,
+    ) -> Resolved:
         """For a prompt of the chain's tokens, and so many others behind them; an engine is next."""
         tokens = [*chain.tokens, *range(more)]
         public = len(tokens) if num_public is None else num_public
         binding = Binding(chain.model_id, chain.profile, CLASS)
         self.resolved.append(
             await self.resolver.resolve(
-                binding, tokens, public, lambda *told: self.told.append(told)
+                binding, tokens, public, exact, lambda *told: self.told.append(told)
             )
         )
         return self.resolved[-1]

@@ -52,6 +52,7 @@ class Answering:
             stop_tokens=model.tokenizer.eos_ids,
             stop=self.asked.stop,
             turn=prompt.turn,
+            exact=self.asked.exact,
             is_cancelled=self.is_given_up,
         )
         with closing(events):  # type: ignore[type-var]  # a generator: closing cancels

@@ -56,6 +56,7 @@ class Asked:
         wants_usage: whether a stream ends with the counts.
         conversation: the named one that it goes on with, "" for none.
         labels: who may have what is said.
+        exact: use no K/V of another numerics class; None leaves it to the settings.
     """
 
     model: str
@@ -67,6 +68,7 @@ class Asked:
     wants_usage: bool
     conversation: str
     labels: Labels
+    exact: bool | None = None
 
 
 def read_chat(body: bytes, conversation: str = "") -> Asked:
@@ -113,6 +115,7 @@ def _asked(
         wants_usage=bool(options and options.include_usage),
         conversation=_conversation(body.conversation or "", conversation),
         labels=_labels(body.glia or GliaForm(), prompt),
+        exact=body.exact,
     )
 
 

@@ -27,7 +27,7 @@ class GliaForm(Struct, forbid_unknown_fields=True):
 
 
 class CommonForm(Struct):
-    """What both endpoints take. `top_k`, `conversation` and `glia` are ours."""
+    """What both endpoints take. `top_k`, `conversation`, `exact` and `glia` are ours."""
 
     model: str
     max_tokens: int | None = None
@@ -39,6 +39,7 @@ class CommonForm(Struct):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     conversation: str | None = None
+    exact: bool | None = None
     glia: GliaForm | None = None
 
 

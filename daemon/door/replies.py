@@ -37,6 +37,7 @@ class Provenance(Struct, frozen=True):
 
     tip: id of the last full window of prompt and answer, hex.
     conversation: where it was recorded, None where it was not kept.
+    exact: all K and V are of the engine's own numerics class.
     """
 
     cached: CachedValue
@@ -45,6 +46,7 @@ class Provenance(Struct, frozen=True):
     conversation: str | None
     ttft_ms: float
     warning: str | None
+    exact: bool
 
 
 class Said(Struct, frozen=True):
@@ -192,4 +194,5 @@ def _provenance(done: Generated) -> Provenance:
         conversation=done.conversation or None,
         ttft_ms=done.ttft_ms,
         warning=done.warning,
+        exact=done.exact,
     )

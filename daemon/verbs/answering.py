@@ -30,6 +30,12 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--top-k", type=int, default=0, metavar="K", help="default: 0, all")
     verb.add_argument("--seed", type=int, default=0, metavar="N", help="makes sampling repeatable")
     verb.add_argument("--stop", action="append", default=[], metavar="TEXT", help="may be repeated")
+    verb.add_argument(
+        "--exact",
+        action="store_const",
+        const=True,
+        help="use no K/V that another processor or torch computed",
+    )
     verb.add_argument("--dtype", choices=DTYPES, help="instead of the model's")
 
 
@@ -94,6 +100,7 @@ def stream_answer(
         stop=args.stop,
         ignore_eos=args.ignore_eos,
         turn=prompt.turn,
+        exact=args.exact,
         is_cancelled=stopping.is_asked,
     )
     with closing(events), printer:  # type: ignore[type-var]  # a generator: closing cancels
@@ -149,9 +156,9 @@ def usage_line(done: Generated) -> str:
     decode_s = done.timings_ms.get("decode", 0.0) / 1000
     num_decoded = done.usage.completion_tokens - 1  # the first comes with the prompt
     speed = f", {num_decoded / decode_s:,.0f} tokens/s" if num_decoded > 0 and decode_s else ""
-    return (
-        f"{cached}{f' ({where})' if where else ''}, first token {done.ttft_ms / 1000:.2f} s{speed}"
-    )
+    exact = "" if done.exact else ", not exact: some K/V is of another numerics class"
+    tiers_used = f" ({where})" if where else ""
+    return f"{cached}{tiers_used}, first token {done.ttft_ms / 1000:.2f} s{speed}{exact}"
 
 
 def as_dict(done: Generated, stop: Sequence[str], tokenizer: Tokenizer | None) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def _answer(client: Client, args: argparse.Namespace, prompt: Prompt) -> Generat
 
 
 def _explain(client: Client, args: argparse.Namespace, prompt: Prompt) -> dict[str, Any]:
-    reply = client.explain(args.model, prompt.tokens, dtype=args.dtype)
+    reply = client.explain(args.model, prompt.tokens, dtype=args.dtype, exact=args.exact)
     if not args.json:
         for line in explanation_lines(reply, prompt.tokens, prompt.tokenizer):
             show.note(line)

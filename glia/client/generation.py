@@ -29,6 +29,7 @@ class GenerationCalls(Caller):
         stop: Sequence[str] = (),
         ignore_eos: bool = False,
         turn: values.TurnValue | None = None,
+        exact: bool | None = None,
         is_cancelled: Callable[[], bool] | None = None,
     ) -> Iterator[m.Progress | m.Emitted | m.Generated]:
         """Continue a prompt: Progress and Emitted events, at last the Generated reply.
@@ -37,6 +38,7 @@ class GenerationCalls(Caller):
 
         Args:
             turn: the conversation that this belongs to; None records an anonymous one.
+            exact: use no K/V of another numerics class; None: as network.exact says.
             is_cancelled: asked several times a second. Once it says so the request is
                 cancelled, and the reply has what there was of the answer.
         Raises: UnknownModel, PromptError, PoolExhausted, EngineDied, EngineFailed, Cancelled,
@@ -53,6 +55,7 @@ class GenerationCalls(Caller):
             stop=list(stop),
             ignore_eos=ignore_eos,
             turn=turn,
+            exact=exact,
         )
         return self._generation(call, is_cancelled or (lambda: False))
 
@@ -61,10 +64,15 @@ class GenerationCalls(Caller):
         return self._call(m.Runs(self._id()), m.RunsReply).runs
 
     def explain(
-        self, model: str, tokens: Sequence[int], *, dtype: str | None = None
+        self,
+        model: str,
+        tokens: Sequence[int],
+        *,
+        dtype: str | None = None,
+        exact: bool | None = None,
     ) -> m.ExplainReply:
         """Why a prompt is cached as far as it is, and no further. Raises: UnknownModel."""
-        return self._call(m.Explain(self._id(), model, dtype, list(tokens)), m.ExplainReply)
+        return self._call(m.Explain(self._id(), model, dtype, list(tokens), exact), m.ExplainReply)
 
     def chain(self, tip: WindowId | bytes) -> list[values.WindowValue]:
         """The windows from genesis to `tip`. Raises: NotFound."""

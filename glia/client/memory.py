@@ -79,9 +79,12 @@ class MemoryCalls(Caller):
             os.close(fd)
         return self._staging
 
-    def match(self, tokens: Sequence[int]) -> list[WindowId]:
-        """The longest known chain of whole windows for `tokens`, own numerics class only."""
-        reply = self._call(m.Match(self._id(), list(tokens)), m.Matched)
+    def match(self, tokens: Sequence[int], *, exact: bool = True) -> list[WindowId]:
+        """The longest known chain of whole windows for `tokens`.
+
+        Args: exact: of the own numerics class only; else of any, the own one on a tie.
+        """
+        reply = self._call(m.Match(self._id(), list(tokens), exact), m.Matched)
         return [WindowId(name) for name in reply.windows]
 
     def known(self, windows: Sequence[WindowId]) -> list[WindowId]:

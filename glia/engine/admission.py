@@ -53,7 +53,7 @@ class Admission:
         """
         try:
             started = time.perf_counter()
-            names = self._memory.match(sequence.tokens[:-1])
+            names = self._memory.match(sequence.tokens[:-1], exact=sequence.request.exact)
             sequence.spend("match", time.perf_counter() - started)
             tiers = self._restore(sequence, names)
         except (CapacityError, IntegrityError, StoreError) as error:

@@ -41,8 +41,11 @@ class TierMemory(Protocol):
     def staging(self) -> NDArray[np.uint8]:
         """The engine's staging area, [staging_bytes], shared with gliad."""
 
-    def match(self, tokens: Sequence[int]) -> list[WindowId]:
-        """The longest known chain of whole windows for `tokens`."""
+    def match(self, tokens: Sequence[int], *, exact: bool = True) -> list[WindowId]:
+        """The longest known chain of whole windows for `tokens`.
+
+        Args: exact: of the own numerics class only; else of any, the own one on a tie.
+        """
 
     def known(self, window_ids: Sequence[WindowId]) -> set[WindowId]:
         """Those of these windows that are whole in L1 or L2."""

@@ -41,9 +41,9 @@ class RemoteMemory:
         """[staging_bytes], shared with gliad."""
         return self._staging
 
-    def match(self, tokens: Sequence[int]) -> list[WindowId]:
+    def match(self, tokens: Sequence[int], *, exact: bool = True) -> list[WindowId]:
         """The longest known chain of whole windows for `tokens`."""
-        return self._client.match(tokens)
+        return self._client.match(tokens, exact=exact)
 
     def known(self, window_ids: Sequence[WindowId]) -> set[WindowId]:
         """Those of these windows that are whole in L1 or L2."""

@@ -35,6 +35,7 @@ class Request:
     Attributes:
         stop_tokens, stop: what ends the answer, besides the model's own end tokens.
         ignore_eos: the model's own end tokens do not end the answer.
+        exact: no K/V of another numerics class is used.
     """
 
     tokens: tuple[int, ...]
@@ -43,6 +44,7 @@ class Request:
     stop_tokens: frozenset[int] = frozenset()
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    exact: bool = True
 
 
 @dataclass(slots=True)

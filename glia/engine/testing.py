@@ -124,11 +124,10 @@ class LocalMemory:
         for window in windows:
             self._ahead[window.record.prev] = window
 
-    def match(self, tokens: Sequence[int]) -> list[WindowId]:
-        """The longest known chain of whole windows, own numerics class only."""
-        chain = longest_chain(
-            self._model_id, self._profile, tokens, self._find, self._get, [self._class]
-        )
+    def match(self, tokens: Sequence[int], *, exact: bool = True) -> list[WindowId]:
+        """The longest known chain of whole windows."""
+        known = self._find, self._get, [self._class]
+        chain = longest_chain(self._model_id, self._profile, tokens, *known, others=not exact)
         return [record.window_id for record in chain]
 
     def known(self, window_ids: Sequence[WindowId]) -> set[WindowId]:

@@ -107,6 +107,7 @@ class Worker:
             stop_tokens=frozenset(call.stop_tokens),
             stop=tuple(call.stop),
             ignore_eos=call.ignore_eos,
+            exact=call.exact,
         )
         try:
             sequence = self._engine.submit(request)

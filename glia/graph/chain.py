@@ -6,7 +6,7 @@ gives, so the same code serves the store, the network and the tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from glia.errors import MalformedParticle, NotFound
 from glia.graph.ids import (
@@ -52,24 +52,28 @@ def longest_chain(
     find: Find,
     get: Get,
     classes: Sequence[str],
+    *,
+    others: bool = False,
 ) -> list[WindowRecord]:
     """The longest chain of whole windows from genesis whose tokens are a prefix of `tokens`.
 
     One chain: each record's `prev` is the record before it. Among chains of equal
-    length the one whose tip's class stands first in `classes` is taken; windows of
-    other classes are not considered.
+    length the one with the fewest windows of classes that are not in `classes` is taken, then
+    the one whose tip's class stands first there.
 
     Args:
+        others: whether windows of classes that are not in `classes` are considered at all.
         find: window ids known for a prefix key (hints: every answer is checked here).
         get: the verified record of a *whole* window, or None.
     """
     size = profile.block_size
     root = genesis_window(model_id, profile.profile_id)
-    live: Collection[WindowId] = (root,)
+    live = {root: 0}  # and how many windows of other classes are in the chain up to it
     parents: list[dict[WindowId, WindowRecord]] = []
     for index, key in enumerate(_keys(model_id, profile, tokens)):
         wanted = tuple(tokens[index * size : (index + 1) * size])
         reached: dict[WindowId, WindowRecord] = {}
+        num_others: dict[WindowId, int] = {}
         for window_id in find(key):
             record = get(window_id)
             if (
@@ -80,22 +84,26 @@ def longest_chain(
                 and len(record.blocks) == len(profile.layers)
                 and record.model_id == model_id
                 and record.profile_id == profile.profile_id
-                and record.numerics_class in classes
+                and (others or record.numerics_class in classes)
             ):
                 reached[window_id] = record
+                is_other = record.numerics_class not in classes
+                num_others[window_id] = live[record.prev] + is_other
         if not reached:
             break
         parents.append(reached)
-        live = reached
-    return _back(parents, classes)
-
-
-def _back(
-    parents: list[dict[WindowId, WindowRecord]], classes: Sequence[str]
-) -> list[WindowRecord]:
+        live = num_others
     if not parents:
         return []
-    record = min(parents[-1].values(), key=lambda r: (classes.index(r.numerics_class), r.window_id))
+
+    def rank(record: WindowRecord) -> tuple[int, int, WindowId]:
+        name, of = record.window_id, record.numerics_class
+        return live[name], classes.index(of) if of in classes else len(classes), name
+
+    return _back(parents, min(parents[-1].values(), key=rank))
+
+
+def _back(parents: list[dict[WindowId, WindowRecord]], record: WindowRecord) -> list[WindowRecord]:
     chain = [record]
     for known in reversed(parents[:-1]):
         record = known[record.prev]

@@ -118,6 +118,7 @@ def test_match_finds_the_longest_chain_of_the_own_class_and_model(node: RunningN
     assert author.client.match(chain.tokens) == chain.window_ids
     assert author.client.match(chain.tokens[:-1]) == chain.window_ids[:3]
     assert author.client.match(foreign.tokens) == chain.window_ids
+    assert author.client.match(foreign.tokens, exact=False) == foreign.window_ids
     assert author.client.match([*chain.tokens[:32], *range(32)]) == chain.window_ids[:2]
     other = node.client()
     other.attach(ModelId(bytes(32)), TINY, CLASS)

@@ -31,7 +31,9 @@ class Chains:
     def get(self, window_id: WindowId) -> WindowRecord | None:
         return None if window_id in self.holes else self.records.get(window_id)
 
-    def longest(self, tokens: Iterable[int], *classes: str) -> list[WindowRecord]:
+    def longest(
+        self, tokens: Iterable[int], *classes: str, others: bool = False
+    ) -> list[WindowRecord]:
         return longest_chain(
             MODEL,
             TINY,
@@ -39,6 +41,7 @@ class Chains:
             lambda key: self.by_key.get(key, ()),
             self.get,
             classes or ("native:test",),
+            others=others,
         )
 
 
@@ -69,6 +72,18 @@ def test_another_chain_for_the_same_tokens_stands_in_for_a_hole() -> None:
     known = Chains(one, two, holes=one.window_ids[2:])
     assert known.longest(one.tokens, *classes) == list(two.records)
     assert known.longest(one.tokens, "native:test") == list(one.records[:2])
+
+
+def test_of_chains_as_long_the_one_with_the_fewest_windows_of_other_classes() -> None:
+    own = make_chain(4)
+    other = make_chain(4, tokens=own.tokens, numerics_class="a:native:other")
+    base = make_chain(2, tokens=own.tokens[:32], numerics_class="a:native:other")
+    mixed = make_chain(2, tokens=own.tokens[32:], base=base)
+    known = Chains(own, other, mixed)
+    assert known.longest(own.tokens, others=True) == list(own.records)
+    holes = Chains(own, other, mixed, holes=own.window_ids[3:])
+    assert holes.longest(own.tokens, others=True) == list(mixed.records)
+    assert holes.longest(own.tokens) == list(own.records[:3])
 
 
 def test_a_class_that_was_not_asked_for_is_not_used() -> None:

@@ -49,7 +49,9 @@ def test_every_documented_key_takes_effect(tmp_path: Path) -> None:
         "conversations": "anonymous_hours = 1.5\nmax_anonymous = 3\nvisibility = 'public'",
         "network": 'enabled = false\nlisten = ["/ip6/::1/tcp/0"]\n'
         f'bootstrap = ["/ip4/127.0.0.1/tcp/1/p2p/{PEER}"]\nmdns = false\npsk = "{"aB" * 32}"\n'
-        'announce = "off"\nannounce_hold_s = 1\nreplicas = 0\nupload = "1MiB"\naccept = "own"',
+        'announce = "off"\nannounce_hold_s = 1\nreplicas = 0\nupload = "1MiB"\n'
+        'accept = "own"\n'
+        'exact = "required"',
         "http": 'listen = "[::1]:8080"\nrequire_key = false\nmax_requests = 1',
     }
     text = 'models_dir = "/m"\n' + "".join(f"[{name}]\n{body}\n" for name, body in changed.items())

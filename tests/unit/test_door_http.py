@@ -161,6 +161,7 @@ def test_a_chat_at_once(door: RunningDoor, scene: Scene) -> None:
             "tip": TIP.hex(),
             "conversation": "@00000001",
             "ttft_ms": 112.5,
+            "exact": True,
             "warning": None,
         },
     }

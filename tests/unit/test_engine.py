@@ -412,10 +412,10 @@ def test_a_restore_that_fails_leaves_l0_as_it_was(
     count = 0
 
     def failing(method):  # type: ignore[no-untyped-def]
-        def call(*args):  # type: ignore[no-untyped-def]
+        def call(*args, **more):  # type: ignore[no-untyped-def]
             nonlocal count
             count += 1
-            result = method(*args)
+            result = method(*args, **more)
             if count == after + 1:
                 raise StoreBroken("the disk is gone") if kind != "copy" else ValueError("no")
             return result
@@ -468,7 +468,7 @@ def _warm() -> tuple[Rig, AddingModel]:
 def test_without_the_memory_below_the_engine_cannot_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = fresh()
 
-    def gone(tokens: object) -> None:
+    def gone(tokens: object, *, exact: bool) -> None:
         raise NotRunning("gliad closed the connection")
 
     monkeypatch.setattr(rig.memory, "match", gone)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,11 +12,13 @@ import pytest
 import trio
 
 from daemon.attachments import Attachments
+from daemon.config import Config
 from daemon.conversations import Conversations
 from daemon.data_dir import prepare
 from daemon.explaining import explain
 from daemon.memory import Memory
 from daemon.models_registry import ModelsRegistry
+from daemon.network_config import NetworkConfig
 from daemon.paths import Paths
 from glia.errors import BadRequest, UnknownModel
 from glia.graph.ids import ModelId
@@ -48,6 +50,7 @@ class Rig:
     conversations: Conversations
     attachments: Attachments
     registry: ModelsRegistry
+    config: Config
 
     async def say(
         self, name: str, tokens: Sequence[int], answer: Sequence[int] = (7,), **attach: object
@@ -55,8 +58,10 @@ class Rig:
         attached = attach_of(**attach)  # type: ignore[arg-type]
         await talk(self.conversations, tokens, answer, turn_of(name), attach=attached)
 
-    async def explain(self, tokens: Sequence[int], dtype: str | None = "float32") -> m.ExplainReply:
-        call = m.Explain(3, "echo", dtype, list(tokens))
+    async def explain(
+        self, tokens: Sequence[int], dtype: str | None = "float32", exact: bool | None = None
+    ) -> m.ExplainReply:
+        call = m.Explain(3, "echo", dtype, list(tokens), exact)
         return await explain(self, call)  # type: ignore[arg-type]
 
 
@@ -70,7 +75,8 @@ async def rig_of(tmp_path: Path) -> AsyncIterator[Rig]:
     attachments = Attachments(paths.attachments)
     registry = ModelsRegistry(paths, models_dir)
     async with memory_of(tmp_path, MIB) as (memory, store):
-        yield Rig(memory, store, conversations, attachments, registry)
+        config = Config(paths.data_dir, models_dir)
+        yield Rig(memory, store, conversations, attachments, registry, config)
 
 
 def run_with(tmp_path: Path, body: Callable[[Rig], Awaitable[None]], *attached: m.Attach) -> None:
@@ -176,9 +182,13 @@ def test_another_class(tmp_path: Path) -> None:
         own = chain_of(TOKENS[:32])
         rig.store.put([*sealed(own), *sealed(chain_of(TOKENS, numerics_class="native:old"))])
         await rig.say("mine", TOKENS)
-        reply = await rig.explain(TOKENS)
+        reply = await rig.explain(TOKENS, exact=True)
         assert reply.num_matched == 32
         assert reply.reasons == [Reason("class", 32, detail="native:old")]
+        assert (await rig.explain(TOKENS)).num_matched == 64
+        rig.config = replace(rig.config, network=NetworkConfig(exact="required"))
+        assert (await rig.explain(TOKENS)).num_matched == 32
+        assert (await rig.explain(TOKENS, exact=False)).num_matched == 64
 
     run_with(tmp_path, body)
 

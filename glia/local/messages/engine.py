@@ -10,6 +10,8 @@ class Run(Call, frozen=True):
     """Generate's request, handed to the engine that serves the model. Events: Progress, Emitted.
 
     Reply: Generated (ttft_ms and timings from the engine's clock), or Failed.
+
+    exact: Match is asked for the own numerics class only.
     """
 
     tokens: Tokens
@@ -18,6 +20,7 @@ class Run(Call, frozen=True):
     stop_tokens: list[int]
     stop: list[str]
     ignore_eos: bool
+    exact: bool = True
 
 
 class CancelRun(Call, frozen=True):

@@ -27,6 +27,8 @@ class Generate(Call, frozen=True):
 
     Events: Progress (queued, loading, prefill), Emitted. Reply: Generated.
     `dtype` None takes the manifest's.
+
+    exact: use no K/V of another numerics class than the engine's; None: as network.exact says.
     """
 
     model: Label
@@ -38,6 +40,7 @@ class Generate(Call, frozen=True):
     stop: Annotated[list[Annotated[str, Meta(min_length=1, max_length=256)]], Meta(max_length=16)]
     ignore_eos: bool = False
     turn: TurnValue | None = None  # None: an anonymous conversation of tokens only
+    exact: bool | None = None
 
 
 class Emitted(Event, frozen=True):
@@ -84,11 +87,15 @@ class RunsReply(Reply, frozen=True):
 
 
 class Explain(Call, frozen=True):
-    """Why a prompt is cached as far as it is, and no further; changes nothing."""
+    """Why a prompt is cached as far as it is, and no further; changes nothing.
+
+    exact: as Generate's.
+    """
 
     model: Label
     dtype: Label | None
     tokens: Tokens
+    exact: bool | None = None
 
 
 class ExplainReply(Reply, frozen=True):

@@ -36,12 +36,15 @@ class Staging(Call, frozen=True):
 
 
 class Match(Call, frozen=True):
-    """The longest known chain of whole windows for these tokens, own numerics class only.
+    """The longest known chain of whole windows for these tokens.
 
     Changes no lease and no LRU order.
+
+    exact: of the own numerics class only; else of any, the own one on a tie.
     """
 
     tokens: Tokens
+    exact: bool = True
 
 
 class Matched(Reply, frozen=True):
