@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from functools import partial
+from itertools import takewhile
 from typing import Protocol
 
 import trio
@@ -31,6 +32,7 @@ from glia.graph.ids import ModelId, WindowId
 from glia.graph.link import decode_link
 from glia.graph.neuron import Signer
 from glia.store.published import Published
+from glia.store.published_rows import PublishedWindow
 from p2p.announcing import Announcing, Boundary, topic_of
 from p2p.host import Directory, Gossip, Host
 from p2p.provider import InThreads, RunBlocking
@@ -194,28 +196,32 @@ class Announcer:
 
     def _new_boundaries(self) -> list[Boundary]:
         """Of the tips that came since. Raises: StoreBroken."""
-        published = self._network.published
-        tips = {tip.window_id: tip for tip in published.tips()}
+        tips = {tip.window_id: tip for tip in self._network.published.tips()}
         known = {name: model for name, model in self._tips.items() if name in tips}
         found = []
         for name in tips.keys() - known.keys():
-            tip = tips[name]
-            known[name] = tip.record().model_id
-            rows = published.windows_at(name, announced(tip.num_windows))
-            times = published.announced_s([row.window_id for row in rows])
-            found += [
-                Boundary(
-                    window_id=row.window_id,
-                    prefix_key=row.prefix_key,
-                    model_id=known[name],
-                    num_windows=row.num_windows,
-                    hold_until_s=row.hold_until_s,
-                    announced_s=at_s,
-                )
-                for row, at_s in zip(rows, times, strict=True)
-            ]
+            known[name] = tips[name].record().model_id
+            found += self._boundaries(tips[name], known[name])
         self._tips = known
         return found
+
+    def _boundaries(self, tip: PublishedWindow, model_id: ModelId) -> list[Boundary]:
+        """Those of a chain, but for what it had when it ended in a tip that is known."""
+        published, counts = self._network.published, set(announced(tip.num_windows))
+        here = takewhile(lambda row: row.window_id not in self._tips, published.back(tip))
+        rows = [row for row in here if row.num_windows in counts]
+        times = published.announced_s([row.window_id for row in rows])
+        return [
+            Boundary(
+                window_id=row.window_id,
+                prefix_key=row.prefix_key,
+                model_id=model_id,
+                num_windows=row.num_windows,
+                hold_until_s=row.hold_until_s,
+                announced_s=at_s,
+            )
+            for row, at_s in zip(rows, times, strict=True)
+        ]
 
     def _standing(self, boundary: Boundary) -> _Standing:
         """Over where it is published no more, or was a chain's last window and is so no more."""

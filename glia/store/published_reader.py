@@ -111,7 +111,7 @@ class PublishedReader:
         row = self.window(tip)
         if row is None or row.num_windows != num_windows or not 0 <= start < num_windows:
             return []
-        found = [row.encoding for row in self._back(row, num_windows - start)]
+        found = [row.encoding for row in self.back(row, num_windows - start)]
         return found[::-1] if len(found) == num_windows - start else []
 
     def window(self, window_id: WindowId) -> PublishedWindow | None:
@@ -192,12 +192,21 @@ class PublishedReader:
         rows = [self.window(WindowId(last_name(key))) for key in self._index.keys(prefix)]
         return [row for row in rows if row is not None]
 
+    def back(self, row: PublishedWindow, num: int = _ALL) -> Iterator[PublishedWindow]:
+        """A window and those before it, the last one first; at most so many."""
+        for _ in range(num):
+            yield row
+            before = self.window(row.record().prev)
+            if before is None:
+                return
+            row = before
+
     def windows_at(self, tip: WindowId, counts: Collection[int]) -> list[PublishedWindow]:
         """The windows of a chain at which it is so many windows long, the longest first."""
         row = self.window(tip)
         if row is None or not counts:
             return []
-        back = self._back(row, row.num_windows - min(counts) + 1)
+        back = self.back(row, row.num_windows - min(counts) + 1)
         return [row for row in back if row.num_windows in counts]
 
     def announced_s(self, window_ids: Sequence[WindowId]) -> list[int]:
@@ -223,15 +232,6 @@ class PublishedReader:
     def _record_at(self, window_id: WindowId, count: int) -> WindowRecord | None:
         row = self.window(window_id)
         return row.record() if row is not None and row.num_windows == count else None
-
-    def _back(self, row: PublishedWindow, num: int) -> Iterator[PublishedWindow]:
-        """A window and those before it, at most `num`."""
-        for _ in range(num):
-            yield row
-            before = self.window(row.record().prev)
-            if before is None:
-                return
-            row = before
 
 
 def _rank(data: bytes, window_id: WindowId) -> tuple[bool, int]:

@@ -8,10 +8,11 @@ from pathlib import Path
 import trio
 
 from glia.graph.boundaries import announced
-from glia.graph.ids import ModelId
+from glia.graph.ids import ModelId, WindowId
 from glia.graph.link import parse_link, sign_link
 from glia.graph.neuron import Signer
 from glia.graph.spans import claims
+from glia.store.published_rows import PublishedWindow
 from p2p.announcing import topic_of
 from p2p.testing.internet import Internet
 from p2p.testing.simulate import simulate
@@ -90,6 +91,36 @@ def test_a_chain_that_grows_is_announced_at_its_new_end_and_not_at_the_old_one(
         announcer.wake()
         await trio.sleep(120)
         assert await has(theirs, longer) == [16, 25]
+
+    two_nodes(tmp_path, body)
+
+
+def test_a_chain_that_grows_is_walked_as_far_as_it_is_new(tmp_path: Path) -> None:
+    chain = make_chain(70)
+    longer = make_chain(3, base=chain, seed=1)
+
+    async def body(net: Internet, ours: Net, theirs: Net, nursery: trio.Nursery) -> None:
+        publish(ours, chain, hold_s=0)
+        announcer = announcer_of(ours)
+        nursery.start_soon(announcer.run)
+        await trio.sleep(30)
+        assert await has(theirs, chain) == [16, 32, 64, 70]
+        walked: list[int] = []
+        window = ours.published.window
+
+        def counted(name: WindowId) -> PublishedWindow | None:
+            row = window(name)
+            walked.append(row.num_windows if row else 0)
+            return row
+
+        ours.published.window = counted  # type: ignore[method-assign]
+        publish(ours, longer, 70, hold_s=0)
+        announcer.wake()
+        await trio.sleep(30)
+        assert min(walked) == 70
+        ours.published.window = window  # type: ignore[method-assign]
+        assert await has(theirs, longer) == [16, 32, 64, 70, 73]
+        assert ours.counters["announced"] == 5
 
     two_nodes(tmp_path, body)
 
