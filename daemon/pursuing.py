@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections import Counter
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ from daemon.telling import Tell
 from glia.local.messages import Emitted, Progress
 from p2p.deciding import budget_s
 from p2p.getter import Close
-from p2p.planning import Pace, Plan, plan, speed_of
+from p2p.planning import Pace, Plan, joint_speed, plan
 
 _SEARCH_SHARE = 0.5  # of the time that computing takes: then little is left to fetch
 _BOTH = "prefill and fetch"
@@ -246,8 +247,8 @@ class Pursuit:
 
     def _pace(self, found: Proven) -> Pace | None:
         """None where the link was not measured lately."""
-        providers = found.answer.providers
-        speed = speed_of(providers)
+        providers, now_s = found.answer.providers, time.time()
+        speed = joint_speed([self._peering.ledger.speed_of(p.peer, now_s) for p in providers])
         if speed is None:
             return None
         fetch_s = self._wanted.binding.profile.window_particle_bytes / speed if speed else math.inf

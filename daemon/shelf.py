@@ -36,7 +36,7 @@ class Shelf:
     """Windows that one fetch brought, by the window that each follows; made by Shelves.open.
 
     Attributes:
-        on_taken: called when an engine took what follows its own windows: it is met.
+        on_taken: called when an engine took what follows its own windows, or cannot: it is met.
         num_taken: windows that it took.
         num_windows: of the chain up to the last of those.
         is_of_another: whether an engine asked for windows of these tokens, and what it had
@@ -153,7 +153,9 @@ class Shelves:
             held = shelf.follows(base, tokens)
             if held:
                 return self._enter(shelf, held)
-            shelf.is_of_another |= shelf.has_at(end, tokens)
+            if shelf.has_at(end, tokens):
+                shelf.is_of_another = True
+                shelf.on_taken()
         return []
 
     def close(self, shelf: Shelf) -> None:

@@ -18,6 +18,7 @@ Trust = Literal["own", "known", "stranger"]
 MAX_PEERS = 5_000
 MAX_BAD = 3  # then it is banned (SECURITY F16)
 MAX_MODELS = 8  # that are remembered of a peer
+RELIED_S = 600.0  # on a speed: then a link that was slow is tried again
 _NEW_SHARE = 0.3  # of a new measurement
 
 
@@ -27,6 +28,7 @@ class PeerEntry:
 
     Attributes:
         speed, rtt_s: bytes/s and seconds, smoothed; None until measured.
+        measured_s: when its speed was, last.
         models: hex model ids of which it gave something, the latest last.
         neuron: which it signs as, hex, as it proved; "" where it did not.
     """
@@ -43,6 +45,7 @@ class PeerEntry:
     seen_s: float = 0.0
     models: list[str] = field(default_factory=list)
     neuron: str = ""
+    measured_s: float = 0.0
 
 
 class Ledger:
@@ -96,8 +99,18 @@ class Ledger:
     ) -> None:
         """How fast it is."""
         entry = self._see(peer, now_s)
-        entry.speed = _smoothed(entry.speed, speed)
+        if speed is not None:
+            is_old = self.speed_of(peer, now_s) is None
+            entry.speed = speed if is_old else _smoothed(entry.speed, speed)
+            entry.measured_s = now_s
         entry.rtt_s = _smoothed(entry.rtt_s, rtt_s)
+
+    def speed_of(self, peer: PeerId, now_s: float) -> float | None:
+        """Bytes/s, if it was measured lately."""
+        entry = self._entries.get(peer)
+        if entry is None or abs(now_s - entry.measured_s) > RELIED_S:
+            return None
+        return entry.speed
 
     def lied(self, peer: PeerId, now_s: float) -> bool:
         """It sent what it must not. True where that bans it: then the host is to be told."""

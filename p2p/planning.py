@@ -7,12 +7,11 @@ computes them from the front, in pieces; between two pieces it takes what came f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from p2p.getter import MAX_SOURCES
-from p2p.source import Provides
 
 _WAITS_FOR = 1.1  # of the time of meeting: a fetch alone leaves the processor alone
 _LEAST_SHARE = 0.02  # of the windows: less is not worth a fetch
@@ -85,9 +84,8 @@ def plan(pace: Pace, num: int, most: int) -> Plan:
     return Plan.COMPUTE
 
 
-def speed_of(providers: Iterable[Provides]) -> float | None:
-    """Bytes/s of the best that are asked at once; None where one was not measured lately."""
-    speeds = [each.speed for each in providers]
+def joint_speed(speeds: Sequence[float | None]) -> float | None:
+    """Bytes/s of the best that are asked at once; None where that of one is not known."""
     known = [speed for speed in speeds if speed is not None]
     if len(known) < len(speeds):
         return None

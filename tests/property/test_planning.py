@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.host import PeerId
-from p2p.planning import Pace, Plan, plan, speed_of
-from p2p.source import Provides
+from p2p.planning import Pace, Plan, joint_speed, plan
 
 PACES = st.builds(
     Pace,
@@ -93,7 +91,7 @@ def test_a_short_rest_is_waited_for() -> None:
 
 @given(st.lists(st.none() | st.floats(1.0, 1e9), max_size=8))
 def test_what_was_never_measured_is_not_known(speeds: list[float | None]) -> None:
-    found = speed_of(Provides(PeerId(f"peer {n}"), 1, speed) for n, speed in enumerate(speeds))
+    found = joint_speed(speeds)
     if None in speeds:
         assert found is None
     else:

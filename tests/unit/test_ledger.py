@@ -7,7 +7,7 @@ import json
 import pytest
 
 from p2p.host import PeerId
-from p2p.ledger import Ledger, PeerEntry
+from p2p.ledger import RELIED_S, Ledger, PeerEntry
 
 A, B, C, D = (PeerId(name) for name in "abcd")
 MODEL, OTHER = bytes(32), bytes([1]) * 32
@@ -153,3 +153,15 @@ def test_who_gave_blocks_or_was_named_is_proven_until_it_is_banned() -> None:
     assert [ledger.is_proven(peer) for peer in (gave, named, seen, banned, PeerId("?"))] == [
         True, True, False, False, False,
     ]  # fmt: skip
+
+
+def test_a_speed_is_relied_on_for_a_while_and_then_measured_anew() -> None:
+    ledger = Ledger()
+    assert ledger.speed_of(A, 0.0) is None
+    ledger.measured(A, 5000.0, speed=100.0)
+    ledger.measured(A, 5000.0 + RELIED_S, rtt_s=1.0)
+    assert ledger.speed_of(A, 5000.0 + RELIED_S) == 100.0
+    assert ledger.speed_of(A, 5001.0 + RELIED_S) is None
+    assert ledger.speed_of(A, 4999.0 - RELIED_S) is None  # the clock was set back
+    ledger.measured(A, 5001.0 + RELIED_S, speed=900.0)
+    assert ledger.speed_of(A, 5001.0 + RELIED_S) == 900.0

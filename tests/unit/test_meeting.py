@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,10 +14,11 @@ from daemon.binding import Binding
 from glia.graph.ids import BlockId
 from glia.local.messages import Progress
 from p2p.deciding import budget_s
+from p2p.ledger import RELIED_S
 from p2p.testing.internet import Internet
 from tests.builders import CLASS, Chain
-from tests.meeting_parts import answer, false_chain
-from tests.resolver_parts import MIB, WINDOW_S, Node, Shop, chain_of, run
+from tests.meeting_parts import ScriptedEngine, answer, false_chain
+from tests.resolver_parts import MIB, WINDOW_S, Node, Shop, chain_of, head, run
 
 Run = Callable[..., None]
 NUM = 100
@@ -48,7 +50,7 @@ async def knows_speed(
     before = {each.peer for each in node.peering.host.connections()}
     shop = await peer(node, net, ratio, name, chain)
     (new,) = {each.peer for each in node.peering.host.connections()} - before
-    node.peering.ledger.measured(new, 0.0, speed=ratio * SPEED, rtt_s=0.01)
+    node.peering.ledger.measured(new, time.time(), speed=ratio * SPEED, rtt_s=0.01)
     return shop
 
 
@@ -89,6 +91,19 @@ def test_a_link_that_would_bring_next_to_nothing_is_left(world: Run) -> None:
         got = await answer(node, CHAIN)
         assert (got.value.why, shop.num_reads, got.num_computed) == ("slow", 0, NUM)
         assert got.took_s <= ALONE_S + budget_s(ALONE_S)
+
+    world(main)
+
+
+def test_a_link_that_was_slow_long_ago_is_tried_again(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        await knows_speed(node, net, 0.001)
+        net.link("me", "peer", latency_s=0.005, bytes_per_s=20 * SPEED)
+        (peer, entry) = node.peering.ledger.entries()[0]
+        entry.measured_s -= RELIED_S + 1
+        got = await answer(node, CHAIN)
+        assert (got.value.why, got.num_computed) == ("", 0)
+        assert node.peering.ledger.speed_of(peer, time.time()) > SPEED
 
     world(main)
 
@@ -220,11 +235,63 @@ def test_a_search_that_takes_too_long_goes_on_while_it_is_computed(world: Run) -
     world(main)
 
 
+def test_once_they_have_met_nothing_more_is_fetched(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        await knows_speed(node, net, 1.0, chain=head(CHAIN, 60))
+        ended: list[bool] = []
+
+        async def look(done: int) -> None:
+            if done > 60:
+                ended.append(node.resolved[0].pursuit.ended.is_set())  # type: ignore[union-attr]
+
+        got = await answer(node, CHAIN, look)
+        assert (got.num_adopted + got.num_computed, got.value.why) == (NUM, "met")
+        assert len(ended) > 2
+        assert all(ended)
+
+    world(main)
+
+
+def test_what_an_engine_that_never_takes_it_has_computed_is_not_fetched(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(200)
+        shop = await knows_speed(node, net, 1.0, chain=chain)
+        resolved = await node.begin(chain)
+        engine = ScriptedEngine(node, chain, resolved)
+        engine.meet = lambda *_: None  # type: ignore[method-assign]
+        await engine.answer()
+        await resolved.end()
+        assert (engine.num_computed, resolved.value().why) == (200, "slow")
+        assert 2 * 80 < shop.num_reads < 2 * 180
+        assert node.memory.table.num_reserved == 0
+
+    world(main)
+
+
+def test_a_first_try_waits_no_longer_than_a_look_up_may_take_alone(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        await node.meets("peer", CHAIN)
+        net.link("me", "peer", latency_s=0.04, bytes_per_s=1e9)
+
+        async def go_silent() -> None:
+            await trio.sleep(0.2)
+            net.cut("me", "peer")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(go_silent)
+            resolved = await node.resolve(CHAIN)
+        assert {"find", "fetch"} == set(resolved.timings_ms)
+        assert resolved.num_windows == 0
+        assert resolved.waited_s == pytest.approx(budget_s(ALONE_S))
+
+    world(main)
+
+
 def test_no_more_waits_for_an_engine_than_its_share_of_l1(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async def main(node: Node, net: Internet) -> None:
-        await knows_speed(node, net, 0.9)
+        shop = await knows_speed(node, net, 0.9)
         most = node.memory.shelves.room_for(BINDING)
         assert most < NUM // 3
         peak = 0
@@ -235,6 +302,7 @@ def test_no_more_waits_for_an_engine_than_its_share_of_l1(
 
         got = await answer(node, CHAIN, look)
         assert got.num_adopted == most == peak
+        assert shop.num_reads == 2 * most
         assert got.num_computed == NUM - most
 
     run(monkeypatch, tmp_path, main, l1_bytes=2 * MIB)

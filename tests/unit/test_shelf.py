@@ -56,6 +56,7 @@ def test_it_has_names_once_an_engine_has_computed_what_leads_to_it(tmp_path: Pat
             assert set(store.windows()) == set(chain.window_ids)
             shelf.close()
             assert memory.table.num_reserved == 0  # that before the meeting was given back
+            assert memory.shelves.room_for(BINDING) == memory.table.total_bytes // 4 // WINDOW
 
     trio.run(main)
 
@@ -104,7 +105,7 @@ def test_only_what_follows_that_very_window_is_taken(tmp_path: Path) -> None:
         async with memory_of(tmp_path) as (memory, store):
             store.put(sealed(chain, range(4)))
             store.put(sealed(make_chain(4, seed=7)))
-            shelf, _ = open_shelf(memory)
+            shelf, taken = open_shelf(memory)
             await put(shelf, chain, 4, 6)
             adopt = memory.shelves.adopt
             other = Binding(MODEL, TINY, "native:other")
@@ -112,10 +113,10 @@ def test_only_what_follows_that_very_window_is_taken(tmp_path: Path) -> None:
             assert await adopt(BINDING, chain.window_ids[3], rest(fork, 4)) == []
             assert await adopt(BINDING, chain.window_ids[3], rest(chain, 4)[:15]) == []
             assert await adopt(BINDING, chain.window_ids[2], rest(chain, 4)) == []
-            assert not shelf.is_of_another
+            assert (shelf.is_of_another, taken) == (False, [])
             foreign = make_chain(4, seed=7).window_ids[3]
             assert await adopt(BINDING, foreign, rest(chain, 4)) == []
-            assert shelf.is_of_another
+            assert (shelf.is_of_another, taken) == (True, [True])
             with pytest.raises(NotFound):
                 await adopt(BINDING, make_chain(4, seed=8).window_ids[3], rest(chain, 4))
             found = await adopt(BINDING, chain.window_ids[3], rest(chain, 4)[:17])
@@ -164,8 +165,10 @@ def test_what_is_here_meanwhile_is_not_kept_twice(tmp_path: Path) -> None:
                 await put(shelf, chain, 0, 3)
                 assert await memory.shelves.adopt(BINDING, None, chain.tokens) == chain.window_ids
                 shelf.close()
+                assert memory.table.dirty_bytes == (3 * WINDOW if shelf is for_two[0] else 0)
+                assert memory.writer.is_idle == (shelf is for_two[1])
+                await memory.flush(chain.window_ids)
             assert memory.table.used_bytes == 3 * WINDOW
-            assert memory.table.dirty_bytes == 3 * WINDOW
 
     trio.run(main)
 
