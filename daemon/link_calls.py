@@ -15,7 +15,7 @@ from glia.graph.link import Link, decode_link
 from glia.graph.profile import Profile
 from glia.graph.window import WindowRecord, parse_window
 from glia.local.messages import Links, LinksReply, NextBlock, NextBlockReply, Reply
-from glia.local.values import LinkValue, NextBlockValue
+from glia.local.network_values import LinkValue, NextBlockValue
 from glia.store.published import Published
 
 LinkCall = Links | NextBlock

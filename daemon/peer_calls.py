@@ -30,7 +30,7 @@ from glia.local.messages import (
     Withdraw,
     WithdrawReply,
 )
-from glia.local.values import NetworkValue, PeerValue
+from glia.local.network_values import NetworkValue, PeerValue
 from p2p.host import Address, Connection, PeerId
 from p2p.ledger import PeerEntry
 

@@ -14,7 +14,7 @@ from glia.errors import BadRequest, MalformedParticle, NetworkError, RemoteProto
 from glia.graph.boundaries import asked, between, pairs
 from glia.graph.link import parse_link
 from glia.local.messages import Where, WhereReply
-from glia.local.values import HolderValue
+from glia.local.network_values import HolderValue
 from p2p.asking import Asking
 from p2p.host import PeerId
 from p2p.messages import FIND, FoundChain

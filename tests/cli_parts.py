@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from daemon.cli import main
 from glia.errors import NotFound
 from glia.local import messages as m
-from glia.local import values
+from glia.local import network_values, values
 from glia.model.tokenizer import Tokenizer
 from tests.fake_conversations import FakeConversations
 from tests.fake_gliad import FakeGliad
@@ -52,7 +52,7 @@ class World:
         self.conversations = FakeConversations(MODEL_ID)
         self.runs: list[values.RunValue] = []
         self.num_matched = 0
-        self.links: list[values.LinkValue] = []
+        self.links: list[network_values.LinkValue] = []
         self.publish = m.PublishReply(0, 0, 0, 0, 0, 60.0)
         self.reasons: list[values.ReasonValue] = []
         self.engines = [values.EngineValue("tiny", "float32", "failed", error="it broke")]

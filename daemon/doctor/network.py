@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from daemon.doctor.finding import Finding, Subject
 from daemon.network_config import NetworkConfig
-from glia.local.values import NetworkValue
+from glia.local.network_values import NetworkValue
 
 _OFF = "off: this node neither shows nor takes anything"
 _MDNS = "allow multicast and UDP port 5353, or set [network] mdns = false"

@@ -12,7 +12,7 @@ from daemon.verbs.text import find_model
 from glia.client import Client
 from glia.errors import BadRequest
 from glia.graph.ids import ID_BYTES, ModelId, WindowId
-from glia.local.values import LinkValue
+from glia.local.network_values import LinkValue
 
 _SHORT = 12  # hex digits
 

@@ -20,7 +20,7 @@ from glia.client import Client
 from glia.errors import EngineFailed, NotRunning
 from glia.local.address import socket_path
 from glia.local.messages import StatusReply
-from glia.local.values import NetworkValue
+from glia.local.network_values import NetworkValue
 
 _POLL_S = 0.05
 _FAILED = "gliad runs without it; gliad models shows where it is, and gliad.log says more"

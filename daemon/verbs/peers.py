@@ -11,7 +11,7 @@ from daemon import show
 from daemon.verbs.arguments import absolute
 from daemon.verbs.watching import add_flags, listing
 from glia.client import Client
-from glia.local.values import PeerValue
+from glia.local.network_values import PeerValue
 
 _ID_END = 10  # characters; how all ids begin is the same
 _MAX_NAME = 24

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from glia.client.caller import Caller
 from glia.graph.ids import BlockId, ModelId, WindowId
 from glia.local import messages as m
-from glia.local import values
+from glia.local import network_values
 
 
 class LinkCalls(Caller):
@@ -15,12 +15,12 @@ class LinkCalls(Caller):
 
     def links(
         self, tip: WindowId | None = None, model_id: ModelId | None = None
-    ) -> list[values.LinkValue]:
+    ) -> list[network_values.LinkValue]:
         """Links that attest a chain, or all chains of a model, or (neither) all.
 
         Raises: NotFound (no such window is visible to peers).
         """
-        found: list[values.LinkValue] = []
+        found: list[network_values.LinkValue] = []
         while True:
             part = self._call(m.Links(self._id(), len(found), tip, model_id), m.LinksReply)
             found += part.links
@@ -29,7 +29,7 @@ class LinkCalls(Caller):
 
     def next_block(
         self, block: BlockId, layer: int, tokens: Sequence[int] = ()
-    ) -> list[values.NextBlockValue]:
+    ) -> list[network_values.NextBlockValue]:
         """Every published continuation of a block that is known here; several at a fork.
 
         Args:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from glia.client.caller import Caller
 from glia.local import messages as m
-from glia.local import values
+from glia.local import network_values
 
 
 class PeerCalls(Caller):
@@ -16,16 +16,16 @@ class PeerCalls(Caller):
         """Who this node is on the network, and where it can be dialled."""
         return self._call(m.Identity(self._id()), m.IdentityReply)
 
-    def peers(self) -> list[values.PeerValue]:
+    def peers(self) -> list[network_values.PeerValue]:
         """All peers that are known: those connected, then the last seen."""
-        found: list[values.PeerValue] = []
+        found: list[network_values.PeerValue] = []
         while True:
             part = self._call(m.Peers(self._id(), len(found)), m.PeersReply)
             found += part.peers
             if len(found) >= part.total or not part.peers:
                 return found
 
-    def add_peer(self, address: str) -> values.PeerValue:
+    def add_peer(self, address: str) -> network_values.PeerValue:
         """Know the peer at a multiaddr from now on; connected where it could be reached.
 
         Raises: BadRequest, PeerRefused (it is banned here), QuotaExceeded.
@@ -37,7 +37,7 @@ class PeerCalls(Caller):
         """Disconnect a peer and know nothing of it. Raises: NotFound, BadRequest (ambiguous)."""
         self._call(m.ForgetPeer(self._id(), peer), m.Done)
 
-    def ban_peer(self, peer: str, *, banned: bool = True) -> values.PeerValue:
+    def ban_peer(self, peer: str, *, banned: bool = True) -> network_values.PeerValue:
         """Refuse a peer from now on, or no longer. Raises: NotFound, BadRequest."""
         (value,) = self._call(m.BanPeer(self._id(), peer, banned), m.PeersReply).peers
         return value

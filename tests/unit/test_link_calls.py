@@ -18,7 +18,7 @@ from glia.graph.link import sign_link
 from glia.graph.neuron import Signer
 from glia.graph.spans import claims
 from glia.local import messages as m
-from glia.local.values import LinkValue
+from glia.local.network_values import LinkValue
 from glia.store.heard import Heard
 from glia.store.published import Published
 from tests.builders import CLASS, MODEL, TINY, Chain, make_chain, make_profile

@@ -6,7 +6,7 @@ from typing import Any
 
 from glia.errors import UnknownModel
 from glia.local import messages as m
-from glia.local.values import LinkValue
+from glia.local.network_values import LinkValue
 from tests.cli_parts import MODEL_ID, World, say, sent
 from tests.fake_gliad import FakeGliad
 

@@ -16,7 +16,7 @@ from daemon.peer_calls import network_value
 from daemon.peering import Peering
 from glia.errors import NetworkError, PeerUnreachable
 from glia.graph.ids import ModelId
-from glia.local.values import NetworkValue
+from glia.local.network_values import NetworkValue
 from p2p.getter import Close
 from p2p.host import Found, PeerId, Stream
 from p2p.messages import BLOCKS

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from glia.errors import NetworkError, NotFound
 from glia.local import messages as m
-from glia.local.values import PeerValue
+from glia.local.network_values import PeerValue
 from tests.cli_parts import say, sent
 from tests.fake_gliad import FakeGliad
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from glia.local.messages.base import Call, Reply
-from glia.local.values import Count, LinkValue, Name, NextBlockValue, Tokens
+from glia.local.network_values import LinkValue, NextBlockValue
+from glia.local.values import Count, Name, Tokens
 
 
 class Links(Call, frozen=True):

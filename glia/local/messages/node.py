@@ -7,7 +7,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from glia.local.messages.base import Call, Reply
-from glia.local.values import EngineValue, Label, ModelValue, NetworkValue, TierValue
+from glia.local.network_values import NetworkValue
+from glia.local.values import EngineValue, Label, ModelValue, TierValue
 
 
 class Hello(Call, frozen=True):

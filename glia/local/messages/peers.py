@@ -7,7 +7,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from glia.local.messages.base import Call, Reply
-from glia.local.values import Count, HolderValue, Label, Name, PeerValue, Tokens
+from glia.local.network_values import HolderValue, PeerValue
+from glia.local.values import Count, Label, Name, Tokens
 
 PeerText = Annotated[str, Meta(min_length=1, max_length=128)]
 

@@ -1,0 +1,108 @@
+"""Values of the network that messages of the local API carry: peers, and what they attest."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from glia.local.values import Name
+
+
+class PeerValue(Struct, frozen=True):
+    """One peer. Blocks and bytes `in` came from it, `out` went to it.
+
+    name: what it says that it is.
+    neuron: in whose name it signs, "" where that is not known.
+    trust: own, known (it was added), or stranger.
+    connection: who dialled, `in` or `out`; "" where there is none.
+    address: of the connection, else where it is dialled.
+    rtt_s, speed: seconds and bytes/s, None until measured.
+    num_bad: how often it sent what it must not.
+    seen_s: seconds since 1970, UTC; 0 where never.
+    """
+
+    peer: str
+    name: str = ""
+    neuron: str = ""
+    trust: str = "stranger"
+    connection: str = ""
+    address: str = ""
+    rtt_s: float | None = None
+    speed: float | None = None
+    blocks_in: int = 0
+    bytes_in: int = 0
+    blocks_out: int = 0
+    bytes_out: int = 0
+    num_bad: int = 0
+    banned: bool = False
+    seen_s: float = 0.0
+
+
+class HolderValue(Struct, frozen=True):
+    """What a peer says that it has of a prompt.
+
+    num_tokens: leading tokens, whole windows.
+    numerics_class, tip: of the last window.
+    signers: neurons that signed links of it, by what it sent: not held against its windows.
+    """
+
+    peer: str
+    num_tokens: int
+    numerics_class: str
+    tip: Name
+    signers: list[str]
+
+
+class LinkValue(Struct, frozen=True):
+    """One link: `signer` computed the windows after `base` up to `tip`, and says so.
+
+    own: this node's neuron signed it.
+    source: published (it goes with what is shown here), or heard (others said it; a hint).
+    kind: next_block.
+    num_before, num_windows: windows of the chain up to base, and up to tip.
+    sequence: the signer's count. time_s: by the signer's clock, seconds since 1970, UTC.
+    """
+
+    signer: Name
+    own: bool
+    source: str
+    kind: str
+    model_id: Name
+    base: Name
+    tip: Name
+    num_before: int
+    num_windows: int
+    sequence: int
+    time_s: int
+
+
+class NextBlockValue(Struct, frozen=True):
+    """A block that continues another one in its layer.
+
+    window: the window that it is of, with that window's position and tokens.
+    signers: neurons that attest that window.
+    """
+
+    block: Name
+    window: Name
+    position_start: int
+    tokens: list[int]
+    numerics_class: str
+    signers: list[Name]
+
+
+class NetworkValue(Struct, frozen=True):
+    """A node's network.
+
+    peer_id, addresses: "" and none until it is on for the first time.
+    why_off: why it is off just now, "" while it is on.
+    num_known: peers that are connected, kept, or remembered.
+    mdns: how nodes on the LAN are found: "on", "off", "alone" (there is no interface but
+        loopback; one that comes up is used), or what does not work.
+    """
+
+    peer_id: str
+    addresses: list[str]
+    num_connected: int
+    why_off: str = ""
+    num_known: int = 0
+    mdns: str = "off"
