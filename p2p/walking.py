@@ -67,6 +67,11 @@ class Walk:
         return not self.num_left
 
     @property
+    def num_before(self) -> int:
+        """Windows up to `base`, it among them: those that were not walked."""
+        return self.base.end // self._question.profile.block_size if self.base else 0
+
+    @property
     def records(self) -> list[WindowRecord]:
         """What was walked, in order; it follows `base`, or genesis where that is None."""
         return self._records[::-1]
