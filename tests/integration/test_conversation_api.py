@@ -111,6 +111,16 @@ def test_a_damaged_one_does_not_keep_gliad_from_starting(node: RunningNode) -> N
     assert "bad.bad" in node.log
     assert ask(client, [9], values.TurnValue("bad")).conversation == "bad"
 
+    whole = directory / "whole.conv"  # while gliad runs
+    whole.write_bytes(whole.read_bytes()[:-1] + b"?")
+    assert client.conversation("whole").tokens == (1, 2, 3, 2, 3)
+    counters = client.status().counters
+    assert (counters["conversations_cut"], counters["conversations_bad"]) == (2, 2)
+    assert (directory / "whole.bad").read_bytes().endswith(b"?")
+    reply = client.forget("whole")
+    assert reply.was_damaged
+    assert not list(directory.glob("whole*"))
+
 
 def test_a_conversation_is_of_one_model(node: RunningNode) -> None:
     """Two guests, one after the other, serve the same name with another model each."""
