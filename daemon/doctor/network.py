@@ -29,8 +29,9 @@ def look(subject: Subject) -> Iterator[Finding]:
         yield Finding("network", "ok", f"{_OFF}; {how}")
     else:
         yield _on(status.network)
-        yield _lan(config, status.network)
-        yield _peers(status.network)
+        if status.network.peer_id:
+            yield _lan(config, status.network)
+            yield _peers(status.network)
 
 
 def _settings(config: NetworkConfig) -> Finding:

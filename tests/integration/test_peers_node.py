@@ -48,7 +48,8 @@ def test_two_commands_and_two_nodes_know_each_other() -> None:
         one.kill()
         until(lambda: other.connected() == [], 5)
         assert [each["peer"] for each in other.json("peers")] == [ids[0]]
-        one("start", "--listen", LOOPBACK)
+        again = one("start", "--listen", LOOPBACK).stderr
+        assert "network: on, it is being joined" in again
         assert one.json("id")["peer_id"] == ids[0]
         assert one.json("id")["neuron"] == identity["neuron"]
 
@@ -103,6 +104,27 @@ def test_a_port_that_is_taken_is_told_and_tried_again() -> None:
         until(lambda: other.why_off() == "", 30)
         assert other.address.startswith(place)
         assert other.json("status")["counters"]["network_faults"] >= 1
+
+
+@pytest.mark.fault("F36")
+def test_a_node_whose_libp2p_is_slow_or_broken_serves_its_user(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    (tmp_path / "libp2p.py").write_text(
+        "import pathlib, time\n"
+        f"while not pathlib.Path({str(gate)!r}).exists():\n"
+        "    time.sleep(0.01)\n"
+        "raise ImportError('it is gone')\n"
+    )
+    before = ("env", f"PYTHONPATH={tmp_path}:{ROOT}")
+    with gliads(1, f'[network]\nlisten = ["{LOOPBACK}"]\n', before) as (node,):
+        started = node("start")
+        assert "network: on" in started.stderr
+        assert node.why_off() == "it is being joined"
+        assert node.json("models") is not None
+        gate.touch()
+        until(lambda: node.why_off() == "libp2p cannot be loaded: it is gone", 30)
+        assert "libp2p cannot be loaded" in node("id", code=9).stderr
+        assert network_sockets(node.pid) == []
 
 
 @pytest.mark.spec(46)

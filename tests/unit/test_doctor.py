@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from daemon.config import load_config
-from daemon.doctor import disk, memory, models, places, software
+from daemon.doctor import disk, memory, models, network, places, software
 from daemon.doctor.finding import Finding, Subject, examine
 from daemon.machine import memory_bytes
 from daemon.paths import Paths
@@ -212,12 +213,13 @@ def test_everything_that_is_needed_is_looked_at(place: Path) -> None:
 
 
 def test_a_running_gliad_is_asked(gliad: FakeGliad, world: World, capfd: Any) -> None:
-    world.settings = {"l1.size": '"7MiB"'}
+    world.settings = {"l1.size": '"7MiB"', "network.listen": '["by --listen"]'}
     world.engines = [values.EngineValue("tiny", "float32", "failed", error="it broke")]
     said = say(capfd, "doctor", "--json")
     found = {row["name"]: row for row in json.loads(said.out)}
     assert found["gliad runs"]["found"].startswith("pid 7")
     assert "l1.size" in found["gliad's settings"]["found"]
+    assert "network" not in found["gliad's settings"]["found"]
     assert found["engine of tiny"]["found"] == "it broke"
     assert "free memory" not in found  # gliad itself has it
 
@@ -275,3 +277,61 @@ def test_a_manifest_in_the_data_dir_comes_first(place: Path) -> None:
     (place / "models" / "tiny.model").write_text(f'source = "{place}/other"\n')
     (found,) = models.look(subject(place))
     assert found.found.endswith("/other")
+
+
+def status_with(found: values.NetworkValue | None) -> m.StatusReply:
+    return m.StatusReply(1, "0.1.0", 7, "s", "d", 1.0, {}, [], {}, None, {}, found)
+
+
+ON = values.NetworkValue("12D3", ["/ip4/192.0.2.1/tcp/4001/p2p/12D3"], 1, "", 2, "on")
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "expected"),
+    [
+        ("", None, [("ok", "listens at /ip4/0.0.0.0/tcp/0; nodes on this LAN are looked for")]),
+        ("mdns = false", None, [("ok", "nodes on this LAN are not looked for")]),
+        ("enabled = false", None, [("ok", "off: this node neither")]),
+        ("", status_with(None), [("ok", "--offline")]),
+        ("enabled = false", status_with(None), [("ok", "enabled = false")]),
+        (
+            "",
+            status_with(ON),
+            [("ok", "at /ip4/192.0.2.1/tcp/4001"), ("ok", "find it"), ("ok", "1 of 2 known")],
+        ),
+        (
+            "mdns = false",
+            status_with(structs.replace(ON, mdns="off", num_known=0, num_connected=0)),
+            [("ok", "at /ip4"), ("ok", "mdns = false"), ("ok", "gliad peers add")],
+        ),
+        (
+            'listen = ["/ip4/127.0.0.1/tcp/0"]',
+            status_with(structs.replace(ON, mdns="off")),
+            [("ok", "at /ip4"), ("ok", "could reach it"), ("ok", "known")],
+        ),
+        (
+            "",
+            status_with(structs.replace(ON, mdns="alone")),
+            [("ok", "at"), ("ok", "than loopback"), ("ok", "")],
+        ),
+        (
+            "",
+            status_with(structs.replace(ON, why_off="cannot listen on X", mdns="[Errno 19] no")),
+            [("warn", "off: cannot listen on X"), ("warn", "not found: [Errno 19] no"), ("ok", "")],
+        ),
+        (
+            "",
+            status_with(values.NetworkValue("", [], 0, "it is being joined")),
+            [("warn", "not yet on: it is being joined")],
+        ),
+    ],
+)
+def test_how_the_network_is(
+    place: Path, settings: str, status: m.StatusReply | None, expected: list[tuple[str, str]]
+) -> None:
+    (place / "glia.toml").write_text(f"[network]\n{settings}\n")
+    found = list(network.look(replace(subject(place), status=status)))
+    assert [finding.verdict for finding in found] == [verdict for verdict, _ in expected]
+    for finding, (verdict, says) in zip(found, expected, strict=True):
+        assert says in finding.found
+        assert bool(finding.change) is (verdict != "ok")
