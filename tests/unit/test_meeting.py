@@ -77,6 +77,7 @@ def test_both_sides_of_break_even(
         assert got.value.why == ("met" if num_met else "")
         flags = node.peering.published.foreign.flags(CHAIN.window_ids)
         assert all(flags[NUM - got.num_adopted :])
+        assert flags.count(True) == NUM - got.num_computed  # what it computed is its own
         assert node.peering.published.record(CHAIN.tip) == CHAIN.records[-1].encoding
         (entry,) = [entry for _, entry in node.peering.ledger.entries()]
         assert entry.num_bad == 0
