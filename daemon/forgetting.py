@@ -30,7 +30,7 @@ from daemon.erasing import erase, erase_in_engines, until_given_up_ended
 from daemon.looking import Looking
 from daemon.memory import Memory
 from daemon.telling import Tell
-from glia.errors import ConversationBusy, GliaError, UnknownConversation
+from glia.errors import ConversationBusy, GliaError, StoreBroken, UnknownConversation
 from glia.graph.ids import WindowId
 from glia.store.published import Published
 
@@ -199,13 +199,17 @@ class Forgetting:
             return Outcome()
         try:
             return await self._forget(names, tell)
-        except (ConversationBusy, UnknownConversation):  # one by one: only that one is held up
+        except (ConversationBusy, UnknownConversation, StoreBroken):
             outcome = Outcome()
-            for name in names:
+            for name in names:  # one by one: only that one is held up
                 try:
                     outcome += await self._forget([name], tell)
                 except (ConversationBusy, UnknownConversation) as error:
                     _log.info("not forgotten now: %s", error)
+                except StoreBroken as error:
+                    if name in self._conversations.marked():  # its file was read: it is the store
+                        raise
+                    _log.error("not forgotten now: %s", error)
             return outcome
 
     async def _forget(self, names: Sequence[str], tell: Tell) -> Outcome:

@@ -752,6 +752,36 @@ def test_all_at_once_where_one_is_leased_goes_one_by_one(tmp_path: Path) -> None
     run_with(tmp_path, body, ConversationsConfig(max_anonymous=0))
 
 
+def test_one_that_cannot_be_read_holds_up_no_other_that_expires(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(rig: Rig) -> None:
+        chains = [make_chain(2, seed=seed) for seed in range(3)]
+        names = [await rig.say(chain) for chain in chains]
+        path = tmp_path / "conversations" / f"{names[1]}.conv"
+        whole = path.read_bytes()
+        path.unlink()
+        path.mkdir()  # as if the disk refused
+        gone = await rig.forgetting.collect(silent, unreferenced=False)
+        assert gone.num_conversations == 2
+        assert [rig.stored(chain) for chain in chains] == [0, 2, 0]
+        assert "not forgotten now" in caplog.text
+        path.rmdir()
+        path.write_bytes(whole)
+        real, rig.store.forget = rig.store.forget, broken  # type: ignore[method-assign]
+        with pytest.raises(StoreBroken, match="the disk is gone"):
+            await rig.forgetting.collect(silent, unreferenced=False)
+        await settled()  # it was tried again by itself
+        rig.store.forget = real  # type: ignore[method-assign]
+        gone = await rig.forgetting.collect(silent, unreferenced=False)
+        assert (gone.num_conversations, rig.stored(chains[1])) == (1, 0)
+
+    def broken(*_: object) -> Forgotten:
+        raise StoreBroken("the disk is gone")
+
+    run_with(tmp_path, body, ConversationsConfig(max_anonymous=0))
+
+
 def published_of(rig: Rig, chain: Chain) -> int:
     return sum(rig.published.record(name) is not None for name in chain.window_ids)
 
