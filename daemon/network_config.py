@@ -55,7 +55,7 @@ class NetworkConfig:
     announce_hold_s: float = 60.0
     replicas: int = 3
     upload_bytes: int = 0
-    accept: str | tuple[str, ...] = "any"
+    accept: str | tuple[str, ...] = "known"
     exact: str = "any"
 
     @property

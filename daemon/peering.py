@@ -32,7 +32,7 @@ from p2p.getter import Close
 from p2p.hints import Hints
 from p2p.host import Address, Directory, Found, Gossip, Host, PeerId, Stream
 from p2p.introducing import INTRODUCTION, introducer
-from p2p.ledger import Ledger
+from p2p.ledger import Ledger, PeerEntry
 from p2p.messages import BLOCKS
 from p2p.offer import Offer
 from p2p.provider import InThreads, Provider, Served
@@ -80,7 +80,9 @@ class Peering:
         self.kept = Redialling()
         self.hints = Hints(secrets.token_bytes(32), self.ledger.is_proven)
         named = [peer_of(text) for text in config.bootstrap]
-        self.acquaintance = Acquaintance(self.ledger, signer.neuron, named)
+        self.acquaintance = Acquaintance(
+            self.ledger, signer.neuron, named, all_named=bool(config.psk)
+        )
         self._restore()
         self.counters = Counter[str]()
         self.why_off = "it is being joined"
@@ -204,6 +206,12 @@ class Peering:
         """Whether what a neuron attests may be used here, as things are now."""
         standings = self.acquaintance.standings()
         return lambda neuron: self._accept.takes(neuron, standings.get(neuron, STRANGER))
+
+    def passes_on(self, peer: PeerId) -> bool:
+        """Whether what a peer offers may be used here, whoever computed it."""
+        entry = self.ledger.entry(peer) or PeerEntry()
+        trust = self.acquaintance.trust_of(peer, entry)
+        return self._accept.passes_on(trust, is_banned=entry.is_banned)
 
     def lied(self, peer: PeerId) -> None:
         """It sent what it must not; three times, and it is banned."""

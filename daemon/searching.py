@@ -116,7 +116,7 @@ class Searcher:
     ) -> None:
         self._peering, self._counters = peering, counters
         self._nursery, self._now_s = nursery, now_s
-        self._takes = peering.takes()
+        self._takes, self._passes_on = peering.takes(), peering.passes_on
         self._is_untrusted = False
         self._num_taken = 0  # leading windows of an untrusted chain that are attested all the same
 
@@ -179,13 +179,14 @@ class Searcher:
         )
         claimed: dict[bytes, tuple[list[Link], list[Link]]] = {}
 
-        def check(chain: FoundChain, walk: Walk) -> bool:
+        def check(peer: PeerId, chain: FoundChain, walk: Walk) -> bool:
             num_before = _num_before(binding, walk.base)
             records = [*wanted.here[:num_before], *walk.records]
             if records[-1].numerics_class != chain.numerics_class:
                 return False
             hold, may = links_that_hold(chain.links, records, wanted.keys, self._now_s())
-            claimed[chain.tip] = taken = self._taken(hold), self._taken(may)
+            taken = (hold, may) if self._passes_on(peer) else (self._taken(hold), self._taken(may))
+            claimed[chain.tip] = taken
             if num_attested(itertools.chain(*taken), num_before) >= chain.num_windows:
                 return True
             self._num_taken = max(self._num_taken, num_attested(taken[0], num_before))

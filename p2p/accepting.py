@@ -2,6 +2,9 @@
 
 A hash says that bytes are the named ones, a link says who computed them. Neither says that
 they are right; so by default only those are taken at their word whom the user named.
+
+A peer that the user named may also pass on what others computed: links of these are then as
+good as its own.
 """
 
 from __future__ import annotations
@@ -53,6 +56,14 @@ class Accept:
             return False
         return self.policy == "any" or standing.trust == "known"
 
+    def passes_on(self, trust: Trust, *, is_banned: bool) -> bool:
+        """Whether what a peer offers may be used, whoever computed it.
+
+        It had to accept that itself, and the user named it: so among friends one need not know
+        all of them.
+        """
+        return self.policy == "known" and trust in ("own", "known") and not is_banned
+
 
 class Acquaintance:
     """Who is who, by what peers proved (p2p/introducing.py) and by whom the user named.
@@ -60,16 +71,26 @@ class Acquaintance:
     Args:
         own: this node's neuron.
         named: peers that the settings name; the ledger has those that were added since.
+        all_named: whoever is in this network was given its key.
     """
 
-    def __init__(self, ledger: Ledger, own: bytes, named: Collection[PeerId]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        own: bytes,
+        named: Collection[PeerId],
+        *,
+        all_named: bool = False,
+    ) -> None:
         self._ledger, self._own, self._named = ledger, own, frozenset(named)
+        self._all_named = all_named
 
     def trust_of(self, peer: PeerId, entry: PeerEntry) -> Trust:
         """A peer's."""
         if entry.neuron == self._own.hex():
             return "own"
-        return "known" if peer in self._named and entry.trust == "stranger" else entry.trust
+        is_named = self._all_named or peer in self._named
+        return "known" if is_named and entry.trust == "stranger" else entry.trust
 
     def standings(self) -> dict[bytes, Standing]:
         """Every neuron that is no stranger, or banned; of several peers the best trust counts."""

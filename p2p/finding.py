@@ -30,7 +30,6 @@ from glia.graph.ids import WindowId
 from p2p.asking import Asking, Keys
 from p2p.choosing import in_drawn_order
 from p2p.host import Directory, Found, PeerId, Stream
-from p2p.linking import ask_on, is_cut
 from p2p.messages import FoundChain
 from p2p.search import PATIENCE_S, Answer, Search
 from p2p.walking import Question, Walk, record_bytes
@@ -40,7 +39,7 @@ MAX_PROVIDERS = 128  # taken from the directory, of one key
 _RESET_S = 1.0
 _log = logging.getLogger("gliad.p2p.finding")
 
-Check = Callable[[FoundChain, Walk], bool]
+Check = Callable[[PeerId, FoundChain, Walk], bool]
 Windows = Callable[[], Awaitable[Sequence[tuple[int, WindowId]]]]  # with their number of windows
 
 
@@ -77,7 +76,7 @@ class Finder:
     Args:
         keys: what is asked for, (number of windows, prefix key), the shortest first.
         at_least: windows that are here: an answer is longer.
-        check: whether a walked chain's links are accepted.
+        check: whether a walked chain's links are accepted, as a peer gave them.
         tell_bad: hears who broke the rules. Never raises.
         windows: that others attest, of this prompt; never raises. Who has one of them is
             looked up in another place than who has its key.
@@ -236,26 +235,13 @@ class Finder:
         try:
             walk = Walk(self._question, WindowId(chain.tip), chain.num_windows)
             await (asking.read_records(walk) if is_sent else asking.get_records(walk))
-            chain = await self._with_all_links(peer, chain, walk)
         except (MalformedParticle, NotFound) as error:
             _log.debug("a chain of %s: %s", peer, error)
             return False
-        if not self._check(chain, walk):
+        if not self._check(peer, chain, walk):
             return False
         self._search.accept(peer, chain, walk)
         return True
-
-    async def _with_all_links(self, peer: PeerId, chain: FoundChain, walk: Walk) -> FoundChain:
-        """Over a stream of its own: in the other there may be records that nobody needs."""
-        tokens = self._question.tokens
-        if tokens is None or not is_cut(chain, walk):
-            return chain
-        try:
-            async with self._asking(peer) as asking:
-                return await ask_on(asking, self._question, tokens, chain, walk)
-        except NetworkError as error:
-            _log.debug("asking %s for more links: %s", peer, error)
-            return chain
 
     @asynccontextmanager
     async def _asking(self, peer: PeerId) -> AsyncIterator[Asking]:

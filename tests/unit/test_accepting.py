@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from daemon.network_config import NetworkConfig
 from glia.errors import ConfigError
 from p2p.accepting import Accept, Acquaintance, Policy, Standing
 from p2p.host import PeerId
@@ -38,6 +39,28 @@ def test_whose_word_is_taken(trust: Trust, is_banned: bool, policy: Policy, take
     assert Accept(policy, frozenset({LISTED})).takes(LISTED, standing) is True
 
 
+def test_strangers_are_not_taken_unless_asked_for() -> None:
+    assert NetworkConfig().accepted == Accept("known")
+
+
+@pytest.mark.parametrize("policy", ["any", "known", "own"])
+@pytest.mark.parametrize("trust", ["own", "known", "stranger"])
+@pytest.mark.parametrize("is_banned", [False, True])
+def test_what_named_peers_pass_on_is_as_good_as_theirs(
+    policy: Policy, trust: Trust, is_banned: bool
+) -> None:
+    expected = policy == "known" and trust != "stranger" and not is_banned
+    assert Accept(policy).passes_on(trust, is_banned=is_banned) is expected
+
+
+def test_in_a_network_with_a_key_all_are_named() -> None:
+    ledger = Ledger()
+    ledger.signs_as(A, FRIEND, 0.0)
+    assert Acquaintance(ledger, OWN, []).standings()[FRIEND] == Standing("stranger")
+    with_key = Acquaintance(ledger, OWN, [], all_named=True)
+    assert with_key.standings()[FRIEND] == Standing("known")
+
+
 def test_a_neuron_is_what_the_best_of_its_peers_is() -> None:
     ledger = Ledger()
     known = Acquaintance(ledger, OWN, [A])
@@ -66,8 +89,7 @@ def test_a_peer_that_signs_as_we_do_is_ours() -> None:
 @pytest.mark.parametrize(
     ("text", "accepted"),
     [
-        ("", Accept("any")),
-        ('accept = "known"', Accept("known")),
+        ("", Accept("known")),
         ('accept = "any"', Accept("any")),
         ('accept = "own"', Accept("own")),
         ("accept = []", Accept("own")),

@@ -26,7 +26,7 @@ def test_what_strangers_attest_is_not_taken(world: Run, accept: str) -> None:
         chain = chain_of(40)
         offer = await node.meets("peer", chain)
         resolved = await node.resolve(chain)
-        assert (resolved.num_windows, offer.num_reads) == (0, 0)
+        assert (resolved.why, resolved.num_windows, offer.num_reads) == ("untrusted", 0, 0)
         assert node.counters["chains_untrusted"] > 0
         assert not any(entry.num_bad for _, entry in node.peering.ledger.entries())
         node.peering.ledger.signs_as(net.host("friend").peer_id, SIGNER.neuron, 0.0)
@@ -47,6 +47,17 @@ def test_where_only_some_windows_are_of_neurons_whose_word_is_taken_these_are(wo
         node.peering.ledger.signs_as(peer, friend.neuron, 0.0)
         node.peering.ledger.trust(peer, "known", 0.0)
         resolved = await node.resolve(chain)
-        assert resolved.num_windows == 20
+        assert (resolved.why, resolved.num_windows) == ("untrusted", 20)
+
+    world(main, accept="known")
+
+
+def test_what_a_peer_that_the_user_named_passes_on_is_taken(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(40)
+        await node.meets("peer", chain)
+        (connection,) = node.peering.host.connections()
+        node.peering.ledger.trust(connection.peer, "known", 0.0)
+        assert (await node.resolve(chain)).num_windows == 40
 
     world(main, accept="known")
