@@ -5,6 +5,7 @@ At every start for every file, and for one that turns out to be damaged meanwhil
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -84,7 +85,12 @@ def mend(path: Path, *, keeps_copy: bool) -> Mended:
 
 def _journal(path: Path) -> Journal:
     """Raises: MalformedParticle, StoreVersion naming the file, OSError."""
-    data = read_file(path, MAX_FILE_BYTES)
+    try:
+        data = read_file(path, MAX_FILE_BYTES)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise MalformedParticle("the disk cannot read it") from error
     try:
         journal = read_journal(data)
     except StoreVersion as error:

@@ -89,6 +89,23 @@ def test_a_damaged_begin_is_set_aside_and_no_matter_to_others(
     assert opened(directory).num_bad == 0
 
 
+def test_one_that_the_disk_cannot_read_is_set_aside(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (directory / "fork.1.conv").write_bytes(begin_file(FILES["fork"])[0])
+
+    def read(path: Path, size_bytes: int) -> bytes:
+        if path.name == "talk.conv":
+            raise OSError(errno.EIO, "Input/output error")
+        return path.read_bytes()[:size_bytes]
+
+    monkeypatch.setattr("daemon.mending.read_file", read)
+    found = opened(directory)
+    assert (list(found.live), found.num_bad) == (["fork.1"], 1)
+    assert (directory / "talk.bad").read_bytes() == DATA
+    assert "talk.bad: the disk cannot read it" in caplog.text
+
+
 def test_a_file_of_another_conversation_is_set_aside(directory: Path) -> None:
     os.rename(directory / "talk.conv", directory / "other.conv")
     found = opened(directory)
