@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 
 import trio
 
@@ -33,10 +34,11 @@ from p2p.hints import Hints
 from p2p.host import Address, Directory, Found, Gossip, Host, PeerId, Stream
 from p2p.introducing import INTRODUCTION, introducer
 from p2p.ledger import Ledger, PeerEntry
-from p2p.messages import BLOCKS
+from p2p.messages import BLOCKS, FIND
 from p2p.offer import Offer
 from p2p.provider import InThreads, Provider, Served
 from p2p.redialling import Redialling
+from p2p.spare import SpareStreams
 from p2p.upload import UploadLimit
 
 _STARTED = trio.TASK_STATUS_IGNORED
@@ -92,6 +94,7 @@ class Peering:
         self._accept = config.accepted
         self._offer: Offer | None = None
         self._upload = UploadLimit(config.upload_bytes)
+        self._spares: dict[str, SpareStreams] = {}
         self._read = InThreads()
         self._ports: Ports | None = None
 
@@ -168,6 +171,10 @@ class Peering:
 
         Raises: PeerUnreachable, PeerRefused.
         """
+        spares = self._spares.get(protocol)
+        return await (spares.open(peer) if spares else self._open(peer, protocol))
+
+    async def _open(self, peer: PeerId, protocol: str) -> Stream:
         if protocol == BLOCKS:
             return await self._dialer.open(peer, protocol)
         return await self.host.open(peer, protocol)
@@ -225,6 +232,8 @@ class Peering:
         now_s = time.time()
         if close.num_blocks:
             self.ledger.gave(close.peer, model_id, close.num_blocks, close.num_bytes, now_s)
+            for spares in self._spares.values():  # whoever gave is asked again soon
+                spares.prepare([close.peer])
         if close.speed is not None:
             self.ledger.measured(close.peer, now_s, speed=close.speed)
         if close.verdict.is_bad:
@@ -281,6 +290,13 @@ class Peering:
             self.settled.set()
             nursery.start_soon(Keeping(self.host, self.kept, self.ledger).run)
             nursery.start_soon(self._introducing.run)
+            try:
+                for name in (FIND, BLOCKS):
+                    opens = partial(self._open, protocol=name)
+                    self._spares[name] = SpareStreams(self.host, opens, nursery)
+                await trio.sleep_forever()
+            finally:
+                self._spares.clear()
 
     async def _run_ports(self, *, task_status: trio.TaskStatus[None]) -> None:
         await self.ports.run(task_status=task_status)

@@ -7,7 +7,7 @@ for blocks, then costs one and not two.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 import trio
@@ -31,11 +31,14 @@ class SpareStreams:
     """At most one a peer, of one protocol; those of MAX_SPARES peers.
 
     Args:
+        opens: a new one. Raises: as Host.open.
         nursery: streams are opened, and those that went stale are reset, in it.
     """
 
-    def __init__(self, host: Host, protocol: str, nursery: trio.Nursery) -> None:
-        self._host, self._protocol, self._nursery = host, protocol, nursery
+    def __init__(
+        self, host: Host, opens: Callable[[PeerId], Awaitable[Stream]], nursery: trio.Nursery
+    ) -> None:
+        self._host, self._opens, self._nursery = host, opens, nursery
         self._spares: dict[PeerId, _Spare] = {}
         self._opening: set[PeerId] = set()
 
@@ -60,7 +63,7 @@ class SpareStreams:
             return spare.stream
         if spare is not None:
             await self._reset(spare.stream)
-        return await self._host.open(peer, self._protocol)
+        return await self._opens(peer)
 
     def _is_good(self, peer: PeerId) -> bool:
         """Whether there is one that is fresh, over a connection that it was opened on."""
@@ -72,7 +75,7 @@ class SpareStreams:
 
     async def _prepare(self, peer: PeerId) -> None:
         try:
-            stream = await self._host.open(peer, self._protocol)
+            stream = await self._opens(peer)
             self._spares[peer] = _Spare(stream, trio.current_time())
         except NetworkError as error:
             _log.debug("no spare stream to %s: %s", peer, error)

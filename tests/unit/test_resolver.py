@@ -362,6 +362,30 @@ def chain_bytes(chain: Chain) -> int:
     return len(chain.records) * chain.profile.window_particle_bytes
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_resume_from_a_known_peer_costs_one_round_trip_before_its_blocks(
+    world: Run, is_known: bool
+) -> None:
+    """That of the question; the request for blocks leaves at once behind its answer. Of who gave
+    nothing yet, streams are to be opened first: two round trips more, and one for no bulk path."""
+
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(80)
+        shop = await node.meets("peer", chain)
+        if is_known:
+            assert (await node.resolve(head(chain, 40))).num_windows == 40
+            await trio.sleep(30.0)
+        rtt_s, began_s = 0.04, trio.current_time()
+        net.link("me", "peer", latency_s=rtt_s / 2)
+        read_s = list[float]()
+        shop.spoil = lambda _, data: read_s.append(trio.current_time() - began_s) or data  # type: ignore[func-returns-value]
+        assert (await node.resolve(chain)).num_windows == (40 if is_known else 80)
+        expected_s = (1.5 if is_known else 4.5) * rtt_s  # and half of one on the way back
+        assert read_s[0] == pytest.approx(expected_s, abs=0.1 * rtt_s)
+
+    world(main)
+
+
 def test_a_forged_record_that_names_a_block_of_ours_is_refused(world: Run) -> None:
     async def main(node: Node, net: Internet) -> None:
         chain, ours = chain_of(20), chain_of(2, seed=5)

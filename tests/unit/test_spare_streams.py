@@ -40,7 +40,12 @@ def in_pair(main: object) -> None:
         serve(host, ChainOffer(CHAIN))
         await meet(getter, host)
         async with trio.open_nursery() as nursery:
-            await main(net, getter, host, SpareStreams(getter, FIND, nursery))  # type: ignore[operator]
+            await main(
+                net,
+                getter,
+                host,
+                SpareStreams(getter, lambda peer: getter.open(peer, FIND), nursery),
+            )  # type: ignore[operator]
             nursery.cancel_scope.cancel()
 
     in_world(run)
@@ -89,7 +94,7 @@ def test_those_that_cannot_be_had_are_no_matter() -> None:
         getter, host, gone = net.host("getter"), net.host("host"), net.host("gone")
         await meet(getter, host)
         async with trio.open_nursery() as nursery:
-            spares = SpareStreams(getter, BLOCKS, nursery)
+            spares = SpareStreams(getter, lambda peer: getter.open(peer, BLOCKS), nursery)
             spares.prepare([host.peer_id, gone.peer_id])
             await trio.sleep(1.0)
             for peer in (host, gone):
@@ -107,7 +112,7 @@ def test_only_so_many() -> None:
             serve(host, ChainOffer(CHAIN))
         await meet(getter, *hosts)
         async with trio.open_nursery() as nursery:
-            spares = SpareStreams(getter, FIND, nursery)
+            spares = SpareStreams(getter, lambda peer: getter.open(peer, FIND), nursery)
             for _ in range(3):
                 spares.prepare([host.peer_id for host in hosts])
                 await trio.sleep(1.0)
