@@ -249,7 +249,7 @@ class Forgetting:
     async def _erase(self, window_ids: Sequence[WindowId], tell: Tell) -> int:
         """Take hidden windows back, if they are published but not for good, and remove them."""
         if self._published is not None:
-            await trio.to_thread.run_sync(self._published.take_back, window_ids)
+            await trio.to_thread.run_sync(self._published.forget, window_ids)
         return (await erase(self._memory, window_ids, tell)).freed_bytes
 
     def _check_leases(self, names: Sequence[str], doomed: Doomed) -> None:

@@ -99,7 +99,7 @@ class Published(PublishedReader):
             )
 
     def take_back(self, window_ids: Collection[WindowId]) -> list[WindowId]:
-        """Publish windows no longer; nothing of them stays in the files.
+        """Publish windows no longer.
 
         Returns: those that went. Windows that other published ones continue stay.
         Raises: StoreFull.
@@ -107,9 +107,21 @@ class Published(PublishedReader):
         with self._lock:
             change = Publishing(self._index)
             gone = change.take_back(window_ids)
+            if gone:
+                self._index.erase(change.changes())
+        return gone
+
+    def forget(self, window_ids: Collection[WindowId]) -> None:
+        """The same of windows that are to be here no more: nothing of them stays in the files.
+
+        Raises: StoreFull.
+        """
+        with self._lock:
+            change = Publishing(self._index)
+            change.take_back(window_ids)
+            change.forget_origins(window_ids)
             if changes := change.changes():
                 self._index.erase(changes)
-        return gone
 
     def stats(self) -> PublishedStats:
         """Sizes and counters."""

@@ -105,21 +105,20 @@ class Publishing:
         self._num_links += 1
 
     def take_back(self, window_ids: Collection[WindowId]) -> list[WindowId]:
-        """Remove windows that nothing continues but others of them, with the links to them.
-
-        Also what is said of windows that were not published.
-        """
-        known = {name: self._window(name) for name in window_ids}
-        rows = [row for row in known.values() if row is not None]
+        """Remove windows that nothing continues but others of them, with the links to them."""
+        rows = [row for name in set(window_ids) if (row := self._window(name)) is not None]
         gone: list[WindowId] = []
         for row in sorted(rows, key=lambda row: (-row.num_windows, row.window_id)):
             if not self._continued(row.window_id):
                 self._take(row)
                 gone.append(row.window_id)
-        for name in [*gone, *(name for name, row in known.items() if row is None)]:
-            if self._get(foreign_key(name)) is not None:
-                self._rows[foreign_key(name)] = None
         return gone
+
+    def forget_origins(self, window_ids: Collection[WindowId]) -> None:
+        """Remove what is said of where windows came from that are not published, or no more."""
+        for name in window_ids:
+            if self._window(name) is None and self._get(foreign_key(name)) is not None:
+                self._rows[foreign_key(name)] = None
 
     def _take(self, row: PublishedWindow) -> None:
         name, record = row.window_id, self._record(row)

@@ -71,7 +71,10 @@ def test_of_what_is_forgotten_nothing_stays_in_the_files(
     published.foreign.expect(NAMES)
     published.foreign.settle(NAMES, NAMES)
     published.put(CHAIN.records[:3])
-    assert published.take_back(NAMES[1:]) == [NAMES[2], NAMES[1]]
+    assert published.take_back(NAMES[2:]) == [NAMES[2]]
+    assert all(published.foreign.flags(NAMES))  # it is here, and shown no longer
+    published.forget(NAMES[1:])
+    assert published.record(NAMES[1]) is None
     assert published.foreign.flags(NAMES) == [True] + [False] * 5
     published.close()
     data = b"".join(p.read_bytes() for p in (tmp_path / "published").rglob("*") if p.is_file())

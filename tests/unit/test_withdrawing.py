@@ -122,6 +122,22 @@ def test_what_other_conversations_show_is_shown_still(world: World) -> None:
     run_rig(rig, body)
 
 
+def test_what_came_from_peers_is_not_signed_when_it_is_shown_again(world: World) -> None:
+    rig, chain = world.rig, make_chain(6)
+
+    async def body() -> None:
+        rig.published.foreign.expect(chain.window_ids[:4])
+        rig.published.foreign.settle(chain.window_ids[:4], chain.window_ids[:4])
+        await rig.say("story", chain, 6 * SIZE)
+        await settled(lambda: rig.visible(chain) == 6)
+        assert await world.withdraw("story") == Withdrawn(6, 0)
+        await rig.say("more", chain, 6 * SIZE)
+        await settled(lambda: rig.visible(chain) == 6)
+        assert rig.spans(chain) == [(4, 6)]
+
+    run_rig(rig, body)
+
+
 def test_what_was_dropped_of_it_goes_too(world: World) -> None:
     rig, chain = world.rig, make_chain(6)
     other = make_chain(3, base=make_chain(3, tokens=chain.tokens[: 3 * SIZE]), seed=4)
