@@ -218,8 +218,9 @@ class Pursuit:
         pace = self._pace(found)
         if pace is not None and plan(pace, num - done, most) is Plan.COMPUTE:
             return
-        first = max(done, num - most)
-        if first == num:
+        piece = self._task.num_piece  # the one under way is computed whole
+        first = max((done // piece + 1) * piece, num - most)
+        if first >= num:
             self.why = "slow" if most else "room"
             return
         self._meeting = Meeting(

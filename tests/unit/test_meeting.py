@@ -18,12 +18,13 @@ from p2p.ledger import RELIED_S
 from p2p.testing.internet import Internet
 from tests.builders import CLASS, Chain
 from tests.meeting_parts import ScriptedEngine, answer, false_chain
-from tests.resolver_parts import MIB, WINDOW_S, Node, Shop, chain_of, head, run
+from tests.resolver_parts import MIB, PIECE_TOKENS, WINDOW_S, Node, Shop, chain_of, head, run
 
 Run = Callable[..., None]
 NUM = 100
 ALONE_S = NUM * WINDOW_S
-PIECE_S = 8 * WINDOW_S
+PIECE = PIECE_TOKENS // 16
+PIECE_S = PIECE * WINDOW_S
 CHAIN = chain_of(NUM)
 BINDING = Binding(CHAIN.model_id, CHAIN.profile, CLASS)
 SPEED = CHAIN.profile.window_particle_bytes / WINDOW_S  # as fast as computing
@@ -320,5 +321,18 @@ def test_what_continues_another_front_is_not_taken(world: Run) -> None:
         assert got.took_s <= ALONE_S + budget_s(ALONE_S)
         assert node.peering.published.record(false.tip) is None
         assert not any(node.peering.published.foreign.flags(false.window_ids))
+
+    world(main)
+
+
+def test_what_the_engine_computes_in_one_go_is_not_fetched_beside_it(world: Run) -> None:
+    """It could take none of that: no border of a piece is left."""
+
+    async def main(node: Node, net: Internet) -> None:
+        short = chain_of(PIECE, seed=3)
+        await peer(node, net, 1.0, chain=short)
+        got = await answer(node, short)
+        assert (got.num_computed, got.num_adopted, got.value.why) == (PIECE, 0, "slow")
+        assert sum(each.blocks for each in got.value.sources) <= 2
 
     world(main)
