@@ -200,6 +200,7 @@ class World:
             nursery.start_soon(part)
 
 
+@pytest.mark.spec(33)
 @pytest.mark.spec(47)
 @pytest.mark.spec(50)
 @pytest.mark.fault("F27")

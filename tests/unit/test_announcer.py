@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 import trio
 
 from glia.graph.boundaries import announced
@@ -236,6 +237,7 @@ def test_while_the_network_is_off_nothing_is_tried(tmp_path: Path) -> None:
     two_nodes(tmp_path, body)
 
 
+@pytest.mark.spec(33)
 def test_a_chain_with_too_few_copies_counts_as_used(tmp_path: Path) -> None:
     """It is looked at each time that its last window is announced."""
     chain, gone = make_chain(20), make_chain(3, seed=1)
