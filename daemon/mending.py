@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daemon.aside import next_aside
-from daemon.conversation_io import cut, opened, read_file, telling
+from daemon.conversation_io import cut, erase_file, opened, read_file, telling
 from glia.errors import MalformedParticle, StoreVersion
 from glia.graph.conversation import Head
-from glia.graph.journal import MAX_FILE_BYTES, Journal, read_journal
+from glia.graph.journal import HEAD_BYTES, MAX_FILE_BYTES, Journal, read_journal
 from glia.store.files import sync_directory
 
 _log = logging.getLogger("gliad.conversations")
@@ -54,7 +54,8 @@ def mend(path: Path, *, keeps_copy: bool) -> Mended:
     """Look at a file; afterwards all that is left of it is whole.
 
     Args:
-        keeps_copy: what is damaged and cut off may be worth something to somebody.
+        keeps_copy: what is damaged and cut off may be worth something to somebody; not where
+            it is to be forgotten, and may have been erased in part.
     Raises: UnknownConversation (there is none), StoreVersion naming the file, StoreFull,
         StoreBroken.
     """
@@ -63,6 +64,9 @@ def mend(path: Path, *, keeps_copy: bool) -> Mended:
         try:
             journal = _journal(path)
         except MalformedParticle as error:
+            if not keeps_copy and _is_erased(path):
+                erase_file(path)  # a crash came between, and its windows went before
+                return Mended(None, was_cut=False, is_aside=False)
             bad = next_aside(path)
             _log.error("%s is set aside as %s: %s", path, bad.name, error.message)
             os.rename(path, bad)
@@ -98,6 +102,14 @@ def _journal(path: Path) -> Journal:
     if journal.replay.head.begin.name != path.stem:
         raise MalformedParticle("it is of another conversation than its name says")
     return journal
+
+
+def _is_erased(path: Path) -> bool:
+    """Whether it was begun to be overwritten."""
+    try:
+        return not any(read_file(path, HEAD_BYTES))
+    except OSError:
+        return False
 
 
 def _copy_aside(path: Path) -> None:

@@ -92,17 +92,20 @@ def test_a_damaged_begin_is_set_aside_and_no_matter_to_others(
 def test_one_that_the_disk_cannot_read_is_set_aside(
     directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (directory / "fork.1.conv").write_bytes(begin_file(FILES["fork"])[0])
+    fork, _ = begin_file(FILES["fork"])
+    for suffix in ("conv", "forget"):
+        (directory / f"fork.1.{suffix}").write_bytes(fork)
 
     def read(path: Path, size_bytes: int) -> bytes:
-        if path.name == "talk.conv":
+        if path.name in ("talk.conv", "fork.1.forget"):
             raise OSError(errno.EIO, "Input/output error")
         return path.read_bytes()[:size_bytes]
 
     monkeypatch.setattr("daemon.mending.read_file", read)
     found = opened(directory)
-    assert (list(found.live), found.num_bad) == (["fork.1"], 1)
+    assert (list(found.live), list(found.marked), found.num_bad) == (["fork.1"], [], 2)
     assert (directory / "talk.bad").read_bytes() == DATA
+    assert (directory / "fork.1.bad").read_bytes() == fork
     assert "talk.bad: the disk cannot read it" in caplog.text
 
 
@@ -138,6 +141,22 @@ def test_one_that_is_being_forgotten_is_not_copied(directory: Path) -> None:
     found = opened(directory)
     assert (list(found.marked), found.num_cut, found.num_bad) == (["talk"], 1, 0)
     assert list(bytes_of(directory)) == ["talk.forget"]
+
+
+@pytest.mark.parametrize("num_zeros", [8, len(DATA) - 40, len(DATA)])
+def test_one_that_a_crash_left_half_erased_is_erased_and_no_damage(
+    directory: Path, caplog: pytest.LogCaptureFixture, num_zeros: int
+) -> None:
+    path = directory / "talk.forget"
+    (directory / "talk.conv").rename(path)
+    path.write_bytes(bytes(num_zeros) + DATA[num_zeros:])
+    fd = os.open(path, os.O_RDONLY)
+    assert opened(directory) == Opened({}, {}, frozenset(), 0, 0)
+    assert (os.listdir(directory), caplog.messages) == ([], [])
+    assert os.pread(fd, len(DATA), 0) == bytes(len(DATA))
+    os.close(fd)
+    (directory / "talk.conv").write_bytes(bytes(num_zeros) + DATA[num_zeros:])
+    assert opened(directory).num_bad == 1  # nobody asked for that
 
 
 def test_a_copy_that_cannot_be_made_costs_nothing(
