@@ -26,7 +26,11 @@ def add_network(verb: argparse.ArgumentParser) -> None:
     """Declare what is said of the network."""
     verb.add_argument("--offline", action="store_true", help="no network: no socket of it is made")
     verb.add_argument(
-        "--listen", action="append", default=[], metavar="ADDR", help="as /ip4/127.0.0.1/tcp/0"
+        "--listen",
+        action="append",
+        default=[],
+        metavar="ADDR",
+        help="listen here and nowhere else, as /ip4/127.0.0.1/tcp/0",
     )
     verb.add_argument(
         "--bootstrap",

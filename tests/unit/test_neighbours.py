@@ -1,4 +1,4 @@
-"""mDNS where it does not work, where there is no LAN, and where interfaces come and go."""
+"""Where a node says that it is, and mDNS: without a LAN, and where interfaces come and go."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
+from multiaddr import Multiaddr
 
 from p2p.host import Address, Found
-from p2p.libp2p import mdns
+from p2p.libp2p import basic, mdns
 from p2p.libp2p.mdns import Neighbours
 
 PEER = "12D3KooWQYhTNQdmr3ArTeUHRYzFg94BKyTkoWBDWez9kSCVe2Xo"
@@ -122,3 +124,21 @@ def test_an_interface_that_comes_or_goes_is_followed() -> None:
         assert MADE[1].is_closed
 
     run(addresses, main)
+
+
+@pytest.mark.parametrize(
+    ("listen", "interfaces", "shown"),
+    [
+        ("/ip4/0.0.0.0/tcp/4001", ["/ip4/192.0.2.1/tcp/4001"], ["/ip4/192.0.2.1/tcp/4001"]),
+        ("/ip4/0.0.0.0/tcp/4001", [], ["/ip4/127.0.0.1/tcp/4001"]),
+        ("/ip4/0.0.0.0/tcp/4001", ["/ip4/0.0.0.0/tcp/4001"], ["/ip4/127.0.0.1/tcp/4001"]),
+        ("/ip6/::/tcp/4001", [], ["/ip6/::1/tcp/4001"]),
+        ("/ip4/192.0.2.7/tcp/1", ["/ip4/192.0.2.1/tcp/4001"], ["/ip4/192.0.2.7/tcp/1"]),
+    ],
+)
+def test_no_address_that_is_shown_means_all(
+    listen: str, interfaces: list[str], shown: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expanded = [Multiaddr(text) for text in interfaces]
+    monkeypatch.setattr(basic, "expand_wildcard_address", lambda address: expanded)
+    assert [str(each) for each in basic._without_wildcards([Multiaddr(listen)])] == shown
