@@ -23,6 +23,7 @@ from daemon.machine import memory_bytes
 from daemon.paths import Paths
 from glia.local import messages as m
 from glia.local import values
+from glia.local.network_values import NetworkValue
 from glia.store.disk import DiskStore
 from tests.cli_parts import World, say
 from tests.fake_gliad import FakeGliad
@@ -279,11 +280,11 @@ def test_a_manifest_in_the_data_dir_comes_first(place: Path) -> None:
     assert found.found.endswith("/other")
 
 
-def status_with(found: values.NetworkValue | None) -> m.StatusReply:
+def status_with(found: NetworkValue | None) -> m.StatusReply:
     return m.StatusReply(1, "0.1.0", 7, "s", "d", 1.0, {}, [], {}, None, {}, found)
 
 
-ON = values.NetworkValue("12D3", ["/ip4/192.0.2.1/tcp/4001/p2p/12D3"], 1, "", 2, "on")
+ON = NetworkValue("12D3", ["/ip4/192.0.2.1/tcp/4001/p2p/12D3"], 1, "", 2, "on")
 
 
 @pytest.mark.parametrize(
@@ -321,7 +322,7 @@ ON = values.NetworkValue("12D3", ["/ip4/192.0.2.1/tcp/4001/p2p/12D3"], 1, "", 2,
         ),
         (
             "",
-            status_with(values.NetworkValue("", [], 0, "it is being joined")),
+            status_with(NetworkValue("", [], 0, "it is being joined")),
             [("warn", "not yet on: it is being joined")],
         ),
     ],
