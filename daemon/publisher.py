@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,6 +22,7 @@ from daemon.memory import Memory
 from daemon.public_part import Known, PublicPart, find_public_part
 from glia.errors import BadRequest, ConversationBusy, GliaError, UnknownConversation
 from glia.graph.conversation import Head
+from glia.graph.ids import WindowId
 from glia.graph.link import Claim, Link, sign_link
 from glia.graph.neuron import Signer
 from glia.graph.spans import SPAN_WINDOWS, Base, claims
@@ -177,7 +178,8 @@ class Publisher:
     async def _put(self, part: PublicPart) -> None:
         """Raises: StoreBroken, StoreFull."""
         if part.new:
-            self._counters["links_signed"] += await trio.to_thread.run_sync(self._put_now, part)
+            put = partial(self._put_now, part, self._memory.table.names())
+            self._counters["links_signed"] += await trio.to_thread.run_sync(put)
             self._counters["windows_published"] += len(part.new)
             self.on_publish()
 
@@ -188,8 +190,11 @@ class Publisher:
         get = self._memory.records.get_now
         return find_public_part(reversed(head.tips), tokens, get, self._published, known)
 
-    def _put_now(self, part: PublicPart) -> int:
+    def _put_now(self, part: PublicPart, in_l1: Iterable[WindowId]) -> int:
         """Publish what is new. Returns: how many links were signed. Raises: as _put."""
+        num = self._published.foreign.doubt(lambda: (*in_l1, *self._memory.store.windows()))
+        if num:
+            _log.warning("nothing says any more who made %d windows: they are not signed", num)
         links = self._signed(self._claims(part))
         self._published.put(part.new, links, int(self._now_s() + self._hold_s))
         return len(links)

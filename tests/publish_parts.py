@@ -30,11 +30,14 @@ class OnlyStore:
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
-        self.records = self
+        self.records = self.table = self
         self.get_now = store.get
 
     def has(self, window_id: WindowId) -> bool:
         return self.store.get(window_id) is not None
+
+    def names(self) -> list[WindowId]:
+        return []
 
 
 class Rig:

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from glia.graph.ids import WindowId
-from glia.store.loose import LooseIndex
+from glia.store.index import Change
+from glia.store.loose import BEGUN_ANEW, LooseIndex
 from glia.store.published_rows import FOREIGN, foreign_key, last_name
 
 _EXPECTED, _CAME = b"\0", b"\1"
@@ -56,6 +57,20 @@ class Foreign:
         names = [WindowId(last_name(key)) for key in self._index.keys(FOREIGN)]
         with self._lock:
             self._write([(n, None) for n in names if n not in self._coming and not is_here(n)])
+
+    def doubt(self, here: Callable[[], Iterable[WindowId]]) -> int:
+        """After a damage nothing says whose windows are: any that are here may be a peer's.
+
+        Args: here: all there are; asked only then.
+        Returns: how many these are. Raises: as `expect`.
+        """
+        if self._index.get(BEGUN_ANEW) is None:
+            return 0
+        names = list(here())
+        with self._lock:
+            rows: list[Change] = [(foreign_key(name), _CAME) for name in (*names, *self._coming)]
+            self._index.write([*rows, (BEGUN_ANEW, None)], sync=True)
+        return len(names)
 
     def flags(self, window_ids: Sequence[WindowId]) -> list[bool]:
         """Whether each came from a peer, or may have. Raises: StoreBroken."""

@@ -1,7 +1,7 @@
 """An index that nothing here can build again: where it is damaged, it is set aside.
 
-What was published and what others sent are such. Losing them costs work, never truth: links
-are signed again, and the others' come again. See spec/12-published.md.
+What was published and what others sent are such. Losing them costs work, never truth: what
+is made from then on is signed, and the others' links come again. See spec/12-published.md.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from glia.store.index import WRITE_BUFFER_BYTES, Change, Index, IndexDamaged, fi
 _INDEX, _COPY, _BAD = "index", "index.copy", "index.bad"
 _VERSION = b"version"
 _UNSCRUBBED = b"unscrubbed"
+BEGUN_ANEW = b"begun anew"  # in an index that took the place of a damaged one, until told otherwise
 _VERSION_BYTES = 2
 _ROWS_PER_BATCH = 4096
 _T = TypeVar("_T")
@@ -112,7 +113,7 @@ class LooseIndex:
             damaged.close()
             try:
                 self._set_aside(error)
-                self._index = self._create()
+                self._index = self._create(is_anew=True)
             except OSError as failed:
                 raise StoreBroken(f"{self._path}: {failed.strerror}") from failed
 
@@ -125,7 +126,7 @@ class LooseIndex:
             return self._checked(Index(path))
         except IndexDamaged as error:
             self._set_aside(error)
-            return self._create()
+            return self._create(is_anew=True)
 
     def _checked(self, index: Index) -> Index:
         """Raises: IndexDamaged, StoreVersion, as scrubbing does; the index is closed, then."""
@@ -151,14 +152,15 @@ class LooseIndex:
         except StoreFull as error:  # it is read all the same
             _log.warning("%s: its files cannot be written anew yet: %s", self._path, error)
 
-    def _create(self) -> Index:
+    def _create(self, *, is_anew: bool = False) -> Index:
         """Complete when it has its name: a crash leaves a whole index or none."""
         new = self._path / _COPY
         shutil.rmtree(new, ignore_errors=True)
         index = Index(new)
         try:
             version = self._version.to_bytes(_VERSION_BYTES, "little")
-            index.write([(_VERSION, version)], sync=True)
+            rows: list[Change] = [(_VERSION, version)]
+            index.write(rows + [(BEGUN_ANEW, b"")] * is_anew, sync=True)
         finally:
             index.close()
         os.rename(new, self._path / _INDEX)

@@ -122,7 +122,8 @@ class Records:
     """Memory that has these, and nothing to give."""
 
     def __init__(self, records: dict[WindowId, WindowRecord]) -> None:
-        self.records = self
+        self.records = self.table = self
+        self.names = list[WindowId]
         self.get_now = records.get
         self.has = records.__contains__
 

@@ -13,6 +13,7 @@ from glia.graph.ids import WindowId
 from glia.graph.link import sign_link
 from glia.graph.spans import claims
 from glia.graph.window import WindowRecord
+from glia.store.index import IndexDamaged
 from glia.store.published import Published
 from tests.builders import TINY, make_chain
 from tests.publish_parts import HOLD_S, NOW_S, OTHER, Rig, run_rig, sequences, settled
@@ -205,6 +206,40 @@ def test_of_a_span_that_is_partly_a_peer_s_the_rest_is_signed(rig: Rig, num_fore
         assert signed == set(range(num_foreign, 36))
 
     run_rig(rig, body)
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_after_a_damage_nothing_that_is_here_is_signed(rig: Rig, is_running: bool) -> None:
+    """Nothing says any more what of it had come from peers."""
+    chain = make_chain(20)
+    longer = make_chain(4, base=chain, seed=2)
+
+    async def first() -> None:
+        await rig.say("story", chain, 20 * SIZE)
+        await settled(lambda: rig.visible(chain) == 20)
+        assert rig.spans(chain) == [(0, 16), (16, 20)]
+        if is_running:
+            index = rig.published._index
+            index._begin_anew(index._index, IndexDamaged("a test"))
+            rig.publisher.look_anew()
+            await settled(lambda: rig.visible(chain) == 20)
+            assert rig.spans(chain) == []
+
+    async def then() -> None:
+        await settled(lambda: rig.visible(chain) == 20)
+        assert rig.spans(chain) == []
+        await rig.say("story", longer, 24 * SIZE, keep=20 * SIZE)
+        await settled(lambda: rig.visible(longer) == 24)
+        assert rig.spans(longer) == [(20, 24)]
+
+    run_rig(rig, first)
+    rig.published.close()
+    if not is_running:
+        for path in (rig.path / "published" / "index").glob("*"):
+            path.write_bytes(b"")
+    rig.published = Published(rig.path / "published")
+    rig.publisher = rig.new_publisher()
+    run_rig(rig, then)
 
 
 @pytest.mark.spec(19)
