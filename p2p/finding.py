@@ -23,6 +23,7 @@ from glia.errors import (
     MalformedParticle,
     NetworkError,
     NotFound,
+    PeerUnreachable,
     RemoteProtocolError,
 )
 from glia.graph.boundaries import boundaries
@@ -203,6 +204,8 @@ class Finder:
                 await self._hear(peer, is_first)
         except (BadRequest, NetworkError) as error:
             _log.debug("asking %s: %s", peer, error)
+            if isinstance(error, PeerUnreachable) and peer not in self._found:
+                self._search.unreached(peer)
         except (HashMismatch, RemoteProtocolError) as error:
             _log.info("asking %s: %s", peer, error)
             self._tell_bad(peer)

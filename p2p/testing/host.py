@@ -265,6 +265,7 @@ class SimHost:
     async def _reach(self, peer: PeerId) -> Records:
         """Ask a host of the directory something. Raises: PeerUnreachable."""
         self.counters["directory_messages"] += 1
+        self._note("asked", peer)
         other, began_s = self._world.at(peer), trio.current_time()
         if other is not None:
             there = self._world.road(self.name, other.name)

@@ -394,6 +394,22 @@ def test_who_has_another_chain_of_the_same_tokens_provides_nothing() -> None:
     in_world(main)
 
 
+def test_who_cannot_be_reached_is_asked_once_the_directory_knows_where_it_is() -> None:
+    async def main(net: Internet) -> None:
+        getter, rendezvous, far = net.host("getter"), net.host("rendezvous"), net.host("far")
+        serve(far, ChainOffer(LONG))
+        await meet(getter, rendezvous)
+        await meet(far, rendezvous)
+        await far.directory.provide(LONG.keys[-1])
+        node = Getter(getter)
+        answer = (await node.find(LONG, [far])).answer
+        assert answer
+        assert answer.peer == far.peer_id
+        assert node.opened == [far.peer_id, far.peer_id]
+
+    in_world(main)
+
+
 def test_nobody_is_asked_twice() -> None:
     async def main(net: Internet) -> None:
         getter, host = net.host("getter"), net.host("host")

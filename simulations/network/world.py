@@ -1,0 +1,191 @@
+"""A network in which nodes come and go, and want what others have."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import trio
+
+from p2p.host import Found
+from p2p.testing.internet import Internet
+from p2p.testing.names import address_of, peer_id_of
+from p2p.testing.road import Link
+from p2p.testing.simulate import simulate
+from simulations.network.chains import Chain, make_chain
+from simulations.network.node import STARTED_S, Fetched, Node
+
+_NUM_BOOTSTRAP = 3
+_NUM_HOLDERS = 2  # of each chain, at first
+_WARM_UP_S = 30.0
+_SIGNED_S = int(STARTED_S) - 7 * 86_400
+_AWAY_S = (10.0, 60.0)
+_SILENT = 0.5  # of those that go
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is simulated.
+
+    Attributes:
+        churn: the share of nodes that goes each minute; each is back after a while.
+        wants: fetches that each node begins in a minute.
+        num_liars: nodes that send blocks of which a bit is another.
+    """
+
+    num_nodes: int = 50
+    minutes: float = 10.0
+    seed: int = 0
+    churn: float = 0.2
+    loss: float = 0.05
+    wants: float = 0.5
+    num_chains: int = 30
+    num_windows: int = 20
+    num_liars: int = 2
+
+
+@dataclass
+class Result:
+    """What came of it. Fetches count for which an honest holder was online from end to end."""
+
+    num_fetches: int = 0
+    num_found: int = 0
+    num_whole: int = 0
+    num_wrong: int = 0
+    num_without_holder: int = 0
+    num_bytes: int = 0
+    num_lies: int = 0
+    num_gone: int = 0
+    announcements: int = 0
+    sent_bytes: int = 0
+    directory_messages: int = 0
+    took_s: list[float] = field(default_factory=list)
+    trace: str = ""
+
+
+class World:
+    """All of it. `nodes`: the first ones are where others meet, and stay."""
+
+    def __init__(self, nursery: trio.Nursery, setting: Setting) -> None:
+        self.setting, self._nursery = setting, nursery
+        self.source = random.Random(setting.seed)
+        link = Link(latency_s=0.02, bytes_per_s=4e6, loss=setting.loss)
+        self.net = Internet(nursery, setting.seed, link)
+        names = [f"node {number}" for number in range(setting.num_nodes)]
+        peers = [peer_id_of(setting.seed, name) for name in names[:_NUM_BOOTSTRAP]]
+        bootstrap = [Found(peer, (address_of(at, peer),)) for at, peer in enumerate(peers)]
+        self.nodes = [Node(self.net, name, setting.seed, bootstrap) for name in names]
+        self.chains: list[Chain] = []
+        self.new_chains(setting.num_chains)
+        self.result = Result()
+
+    def new_chains(self, num: int) -> list[Chain]:
+        """Chains that nobody has yet."""
+        first, size = len(self.chains), self.setting.num_windows
+        made = [make_chain(first + at, size, _SIGNED_S) for at in range(num)]
+        self.chains += made
+        return made
+
+    async def begin(self) -> None:
+        """Everybody comes, and shows what it has."""
+        for node in self.nodes:
+            self._nursery.start_soon(node.live)
+            await trio.sleep(0.1)
+        others = self.nodes[_NUM_BOOTSTRAP:]
+        for node in self.source.sample(others, self.setting.num_liars):
+            node.library.is_liar = True
+        honest = [node for node in others if not node.library.is_liar]
+        for chain in self.chains:
+            liars = [node for node in others if node.library.is_liar]
+            for node in [*self.source.sample(honest, _NUM_HOLDERS), *liars]:
+                node.publish(chain)
+        await trio.sleep(_WARM_UP_S)
+
+    async def run(self) -> None:
+        """Let nodes come and go, and want, for so long."""
+        setting = self.setting
+        async with trio.open_nursery() as nursery:
+            for node in self.nodes[_NUM_BOOTSTRAP:]:
+                nursery.start_soon(self._want_often, node)
+            nursery.start_soon(self._churn)
+            await trio.sleep(60.0 * setting.minutes)
+            nursery.cancel_scope.cancel()
+        self._sum_up()
+
+    async def _churn(self) -> None:
+        per_s = self.setting.churn * len(self.nodes) / 60.0
+        while per_s:
+            await trio.sleep(self.source.expovariate(per_s))
+            online = [node for node in self.nodes[_NUM_BOOTSTRAP:] if node.is_online]
+            if online:
+                self._nursery.start_soon(self._leave, self.source.choice(online))
+
+    async def _leave(self, node: Node) -> None:
+        self.result.num_gone += 1
+        node.stop(is_silent=self.source.random() < _SILENT)
+        await trio.sleep(self.source.uniform(*_AWAY_S))
+        await node.live()
+
+    async def _want_often(self, node: Node) -> None:
+        while True:
+            await trio.sleep(self.source.expovariate(self.setting.wants / 60.0))
+            missing = [chain for chain in self.chains if not node.library.has(chain)]
+            if node.is_online and missing:
+                await self.want(node, self.source.choice(missing))
+
+    def holders(self, chain: Chain) -> list[Node]:
+        """Who could give a chain now."""
+        return [
+            node
+            for node in self.nodes
+            if node.is_online and node.library.has(chain) and not node.library.is_liar
+        ]
+
+    async def want(self, node: Node, chain: Chain) -> Fetched | None:
+        """A fetch, counted unless the node itself left or no holder stayed."""
+        before = {holder: holder.life for holder in self.holders(chain)}
+        life = node.life
+        fetched = await node.fetch(chain)
+        result = self.result
+        result.num_wrong += fetched.is_wrong
+        if node.life != life or not node.is_online:
+            return None
+        stayed = [each for each, since in before.items() if each.is_online and each.life == since]
+        if not stayed:
+            result.num_without_holder += 1
+            return fetched
+        result.num_fetches += 1
+        result.num_found += fetched.is_found
+        result.num_whole += fetched.is_whole
+        result.num_bytes += fetched.num_bytes
+        result.took_s.append(fetched.took_s)
+        return fetched
+
+    def _sum_up(self) -> None:
+        result = self.result
+        result.announcements = sum(node.counts["announcements"] for node in self.nodes)
+        result.num_lies = sum(node.counts["lies"] for node in self.nodes)
+        result.sent_bytes = self.net.trace.sent_bytes
+        result.directory_messages = self.net.trace.counts["asked"]
+        result.trace = self.net.trace.digest()
+
+
+def simulate_network(setting: Setting) -> Result:
+    """The result, the same for the same setting."""
+
+    async def main() -> Result:
+        async with trio.open_nursery() as nursery:
+            world = World(nursery, setting)
+            await world.begin()
+            await world.run()
+            nursery.cancel_scope.cancel()
+        return world.result
+
+    return simulate(main, seed=setting.seed)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Of values in any order; 0 where there are none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
