@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.gliad_parts import LOOPBACK, Gliad, gliads
 from tests.node_parts import until
 from tests.tiny_node import prompt, save_model
@@ -30,6 +32,7 @@ class Asked:
         return node.json("run", "tiny", *file, *words)
 
 
+@pytest.mark.spec(45)
 def test_half_is_computed_half_comes_and_the_answer_is_that_of_a_cold_run(tmp_path: Path) -> None:
     source = save_model(
         tmp_path / "models" / "tiny",
@@ -67,4 +70,4 @@ def test_half_is_computed_half_comes_and_the_answer_is_that_of_a_cold_run(tmp_pa
 
 
 def published(node: Gliad) -> int:
-    return int(node.json("status")["counters"].get("windows_published", 0))
+    return node.counted("windows_published")

@@ -11,7 +11,8 @@ import pytest
 import trio
 
 from daemon.binding import Binding
-from glia.graph.ids import BlockId
+from glia.errors import StoreFull
+from glia.graph.ids import BlockId, WindowId
 from glia.local.messages import Progress
 from p2p.deciding import budget_s
 from p2p.ledger import RELIED_S
@@ -55,6 +56,7 @@ async def knows_speed(
     return shop
 
 
+@pytest.mark.spec(45)
 @pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize(
     ("ratio", "best_s", "num_met"),
@@ -86,6 +88,7 @@ def test_both_sides_of_break_even(
     world(main)
 
 
+@pytest.mark.spec(45)
 def test_a_link_that_would_bring_next_to_nothing_is_left(world: Run) -> None:
     async def main(node: Node, net: Internet) -> None:
         shop = await knows_speed(node, net, 0.01)
@@ -124,6 +127,7 @@ def test_progress_counts_what_came_and_what_was_computed(world: Run) -> None:
     world(main)
 
 
+@pytest.mark.spec(62)
 @pytest.mark.parametrize("how", ["cut", "vanish", "kill"])
 @pytest.mark.parametrize("after_s", [0.5, 2.0])
 def test_a_fetch_that_dies_leaves_the_rest_to_be_computed(
@@ -233,6 +237,21 @@ def test_a_search_that_takes_too_long_goes_on_while_it_is_computed(world: Run) -
         assert got.took_s <= (NUM - got.num_adopted) * WINDOW_S + resolved_s
         (resolved,) = node.resolved
         assert resolved.timings_ms == {"find": pytest.approx(resolved_s * 1000, rel=0.01)}
+
+    world(main)
+
+
+def test_where_it_cannot_be_written_that_they_are_a_peers_all_is_computed(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        shop = await knows_speed(node, net, 0.5)
+
+        def expect(_: Sequence[WindowId]) -> None:
+            raise StoreFull("full")
+
+        node.peering.published.foreign.expect = expect  # type: ignore[method-assign]
+        got = await answer(node, CHAIN)
+        assert (got.num_computed, shop.num_reads, got.value.why) == (NUM, 0, "slow")
+        assert not node.memory.shelves._open
 
     world(main)
 

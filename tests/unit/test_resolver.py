@@ -316,6 +316,7 @@ def test_a_peer_with_flipped_bytes_is_left_for_another_and_remembered(world: Run
     world(main)
 
 
+@pytest.mark.spec(62)
 @pytest.mark.parametrize("when", ["before", "asked", "fetching", "late"])
 @pytest.mark.parametrize("how", ["cut", "vanish", "kill", "lie"])
 @pytest.mark.parametrize("num_peers", [1, 3])
