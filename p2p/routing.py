@@ -13,6 +13,7 @@ from p2p.lookup import NUM_CLOSEST, LookUp
 
 _NUM_WIDE = 100  # where the closest are too close
 _MAX_RENDEZVOUS = 8
+_NUM_REFRESHED = 5  # keys that a node looks up when it comes
 _log = logging.getLogger("gliad.p2p.routing")
 
 
@@ -43,6 +44,14 @@ class Routing:
         self.rendezvous: Callable[[], Sequence[PeerId]] = lambda: ()
         self.num_crowded = 0
         self.num_asked = 0
+
+    async def join(self, own: bytes) -> None:
+        """Know who is near and some who are far, how many there are, and be known by them.
+
+        Args: own: this node's id; the directory's keys are others.
+        """
+        for number in range(_NUM_REFRESHED):
+            await self.closest(own + bytes(number))
 
     async def keepers(self, key: bytes) -> list[PeerId]:
         """Whom to tell of a key, and to ask for it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from libp2p.kad_dht.common import format_time_rfc3339
 from libp2p.kad_dht.pb.kademlia_pb2 import Record
@@ -38,6 +39,7 @@ class LibP2PDirectory:
     def __init__(self, kad: GuardedKad, start: Start, learn: Learn) -> None:
         self._kad, self._start, self._learn = kad, start, learn
         self._routing = Routing(kad.neighbours, kad.closer, distance, start)
+        self._has_joined = False
 
     @property
     def rendezvous(self) -> Callable[[], Sequence[PeerId]]:
@@ -134,6 +136,10 @@ class LibP2PDirectory:
         self, name: bytes, ask: Callable[[PeerId], Awaitable[None]], enough: float = 1.0
     ) -> int:
         """How many of those that keep a key did not fail."""
+        if not self._has_joined:
+            self._has_joined = True
+            own = self._kad.local_peer_id.to_bytes()
+            self._start(partial(self._routing.join, own))
         return await ask_all(await self._routing.keepers(name), ask, self._start, _ASK_S, enough)
 
 

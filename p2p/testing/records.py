@@ -24,7 +24,6 @@ from p2p.values import kept_values
 Validate = Callable[[bytes, bytes], bool]
 DEAF_S = 5.0
 _KEY_BYTES = 32
-_NUM_REFRESHED = 5  # keys that a node looks up when it comes
 _PROVIDER_LIFE_S = 48 * 3600.0
 _VALUE_LIFE_S = 48 * 3600.0
 
@@ -131,9 +130,8 @@ class SimDirectory:
             self._start(self.join)
 
     async def join(self) -> None:
-        """Know who is near and some who are far, and be known by them."""
-        for number in range(_NUM_REFRESHED):
-            await self.routing.closest(self._peer.encode() + bytes(number))
+        """Know others, and be known by them."""
+        await self.routing.join(self._peer.encode())
 
     async def provide(self, key: bytes) -> None:
         async def tell(peer: PeerId) -> None:

@@ -15,7 +15,7 @@ import trio
 from daemon.peer_calls import network_value
 from daemon.peering import Peering
 from glia.errors import NetworkError, PeerUnreachable
-from glia.graph.ids import ModelId
+from glia.graph.ids import ModelId, PrefixKey
 from glia.local.network_values import NetworkValue
 from p2p.getter import Close
 from p2p.host import Found, PeerId, Stream
@@ -28,6 +28,7 @@ from tests.peering_parts import Joined, make_peering
 
 MODEL = ModelId(bytes(32))
 OTHER_MODEL = ModelId(b"\1" * 32)
+KEY = PrefixKey(bytes(32))
 
 
 def run(
@@ -233,11 +234,49 @@ def test_whom_to_ask(tmp_path: Path) -> None:
         await peering.meet(Found(there.peer_id, (there.addresses()[0],)))
         assert peering.peers_of(MODEL) == [fast.peer_id, slow.peer_id, there.peer_id]
         assert peering.peers_of(OTHER_MODEL) == [there.peer_id]
+        assert not await peering.meet(Found(there.peer_id, (there.addresses()[0],)))
+        await peering.part(there.peer_id)
+        assert await peering.meet(Found(there.peer_id, (there.addresses()[0],)))
         for _ in range(3):
             peering.done(Close(fast.peer_id, Verdict.LIED, 0, 0, None), MODEL)
         assert peering.peers_of(MODEL) == [slow.peer_id, there.peer_id]
         with pytest.raises(PeerUnreachable):
             await peering.meet(Found(PeerId("nobody"), ()))
+
+    run(main)
+
+
+def test_who_said_to_have_it_is_asked_in_turn_with_who_gave_before(tmp_path: Path) -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        peering = make_peering(tmp_path, Joined(net, "me"))
+        await nursery.start(peering.run)
+        one, two, said, liar = (PeerId(name) for name in ("one", "two", "said", "liar"))
+        for peer in (one, two):
+            peering.done(Close(peer, Verdict.DONE, 2, 10, 1.0 + len(peer)), MODEL)
+        for _ in range(3):
+            peering.done(Close(liar, Verdict.LIED, 0, 0, None), MODEL)
+        for peer in (liar, said, two):
+            peering.hints.said(peer, KEY)
+        assert set(peering.peers_of(MODEL)) == {one, two}
+        assert peering.peers_of(MODEL, [KEY])[0] == two
+        assert set(peering.peers_of(MODEL, [KEY])) == {one, two, said}
+        assert peering.directory.is_proven(one)
+        assert not peering.directory.is_proven(said)
+
+    run(main)
+
+
+def test_whom_the_user_named_is_told_and_asked_of_every_key(tmp_path: Path) -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        named, other = net.host("named"), net.host("other")
+        peering = make_peering(tmp_path, Joined(net, "me"), named.addresses()[0])
+        await nursery.start(peering.run)
+        await peering.meet(Found(other.peer_id, (other.addresses()[0],)))
+        await trio.sleep(5)
+        assert peering.directory.rendezvous() == [named.peer_id]
+        assert peering.counts()["keys_crowded"] == 0
+        await peering.host.disconnect(named.peer_id)
+        assert peering.directory.rendezvous() == []
 
     run(main)
 
