@@ -68,8 +68,18 @@ class Gliad:
 
     @property
     def address(self) -> str:
-        """Where others reach it."""
-        return str(self.json("id")["addresses"][0])
+        """Where others reach it, once they do; asked without a process."""
+        until(lambda: bool(self._addresses()))
+        return self._addresses()[0]
+
+    def _addresses(self) -> list[str]:
+        with Client.connect(self.data_dir) as client:
+            return client.identity().addresses
+
+    def counted(self, name: str) -> int:
+        """A counter of its status; asked without a process."""
+        with Client.connect(self.data_dir) as client:
+            return client.status().counters.get(name, 0)
 
     @property
     def resident_mb(self) -> float:

@@ -59,11 +59,6 @@ def answer(
     return last
 
 
-def counted(node: Gliad, name: str) -> int:
-    with Client.connect(node.data_dir) as client:
-        return client.status().counters.get(name, 0)
-
-
 def identity(node: Gliad) -> tuple[str, str]:
     """Its peer id and address, empty while it does not run."""
     try:
@@ -154,7 +149,7 @@ def _computed(origin: Gliad, seeds: Sequence[int], num_tokens: int) -> dict[int,
     origin("start", "--listen", LOOPBACK)
     cold = {seed: answer(origin, seed, num_tokens=num_tokens) for seed in seeds}
     num_windows = len(seeds) * (num_tokens // 16)
-    until(lambda: counted(origin, "windows_published") >= num_windows)
+    until(lambda: origin.counted("windows_published") >= num_windows)
     origin("stop")
     return cold
 

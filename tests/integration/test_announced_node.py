@@ -16,17 +16,13 @@ from glia.graph.ids import WindowId
 from glia.graph.link import parse_link
 from glia.store.heard import Heard
 from p2p.host import Address
-from tests.gliad_parts import LOOPBACK, OFFLINE, Gliad, gliads
+from tests.gliad_parts import LOOPBACK, OFFLINE, gliads
 from tests.network_parts import new_network, start_libp2p
 from tests.node_parts import until
 from tests.tiny_node import prompt, save_model
 
 NUM_TOKENS = 600
 AT_ONCE = f"{OFFLINE}announce_hold_s = 0\n"
-
-
-def counted(node: Gliad, name: str) -> int:
-    return int(node.json("status")["counters"].get(name, 0))
 
 
 def test_a_chain_is_announced_and_heard_of(tmp_path: Path) -> None:
@@ -50,10 +46,10 @@ def test_a_chain_is_announced_and_heard_of(tmp_path: Path) -> None:
             log = client.conversation(found["conversation"]).tokens
         num_windows = len(log) // 16
         wanted = [16, 32, num_windows]
-        until(lambda: counted(one, "announced") == len(wanted), 60)
-        assert counted(one, "announce_backlog") == 0
-        until(lambda: counted(two, "links_heard") == len(wanted))
-        assert counted(two, "announced") == counted(two, "windows_published") == 0
+        until(lambda: one.counted("announced") == len(wanted), 60)
+        assert one.counted("announce_backlog") == 0
+        until(lambda: two.counted("links_heard") == len(wanted))
+        assert two.counted("announced") == two.counted("windows_published") == 0
 
         listed = one.json("links", found["tip"])
         assert {each["signer"] for each in listed} == {one.json("id")["neuron"]}

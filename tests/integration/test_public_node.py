@@ -69,10 +69,6 @@ def log_of(node: Gliad, name: str) -> tuple[int, ...]:
         return client.conversation(name).tokens
 
 
-def counted(node: Gliad, name: str) -> int:
-    return int(node.json("status")["counters"].get(name, 0))
-
-
 class Taken:
     """A sink."""
 
@@ -154,12 +150,12 @@ def chain_of(node: Gliad, tip: str) -> list[WindowId]:
 
 @pytest.mark.spec(48)
 def test_what_was_said_in_public_is_served_to_anyone(node: Gliad) -> None:
-    before = counted(node, "windows_published")
+    before = node.counted("windows_published")
     found = said(node, PROMPT, "--raw", "--public")
     log = log_of(node, found["conversation"])
     num_windows = len(log) // SIZE
     names = chain_of(node, found["tip"])
-    until(lambda: counted(node, "windows_published") == before + num_windows)
+    until(lambda: node.counted("windows_published") == before + num_windows)
     neuron = bytes.fromhex(node.json("id")["neuron"])
 
     async def body(peer: Peer) -> None:
@@ -185,7 +181,7 @@ def test_what_was_said_in_public_is_served_to_anyone(node: Gliad) -> None:
     node("stop")
     node("start", "--listen", LOOPBACK)  # what is published stays so, and is signed no more
     again = said(node, PROMPT, "--raw", "--public")
-    assert counted(node, "links_signed") == 0
+    assert node.counted("links_signed") == 0
     as_peer(node, body)
     for name in (found["conversation"], again["conversation"]):
         node("publish", name, "--withdraw")
@@ -205,9 +201,9 @@ def test_what_was_said_in_private_is_answered_as_what_nobody_has(
     found = said(node, SECRET, "--raw")
     log = log_of(node, found["conversation"])
     names = chain_of(node, found["tip"])
-    before = counted(node, "windows_published")
+    before = node.counted("windows_published")
     aloud = said(node, ALOUD, "--raw", "--public")  # so that there is something to be had
-    until(lambda: counted(node, "windows_published") > before)
+    until(lambda: node.counted("windows_published") > before)
     with Client.connect(node.data_dir) as client:
         windows = client.chain(bytes.fromhex(found["tip"]))
 
@@ -251,7 +247,7 @@ def test_what_was_said_in_private_is_answered_as_what_nobody_has(
 
 @pytest.mark.spec(50)
 def test_of_a_public_system_message_full_windows_alone_are_shown(node: Gliad) -> None:
-    before = counted(node, "windows_published")
+    before = node.counted("windows_published")
     found = said(node, SECOND, "--system", SYSTEM, "--system-visibility", "public")
     log = log_of(node, found["conversation"])
     exported = node.json("export", found["conversation"])
@@ -261,7 +257,7 @@ def test_of_a_public_system_message_full_windows_alone_are_shown(node: Gliad) ->
     ]
     num_windows = system["end"] // SIZE
     assert 16 < num_windows < len(log) // SIZE
-    until(lambda: counted(node, "windows_published") == before + num_windows)
+    until(lambda: node.counted("windows_published") == before + num_windows)
 
     async def body(peer: Peer) -> None:
         (chain, *_) = await peer.find(log)

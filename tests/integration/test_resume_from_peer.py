@@ -62,7 +62,7 @@ def start(node: Gliad, *friends: str) -> str:
 
 def published(node: Gliad, num_windows: int) -> None:
     """Return when it shows peers so many windows."""
-    until(lambda: node.json("status")["counters"].get("windows_published", 0) >= num_windows)
+    until(lambda: node.counted("windows_published") >= num_windows)
 
 
 @pytest.mark.spec(14, 51, 70)
@@ -103,7 +103,7 @@ def test_what_was_computed_in_public_is_taken_and_passed_on(tmp_path: Path) -> N
         assert alone["usage"]["cached"]["peers"] == 0
         assert alone["usage"]["computed"] == SHORT
         assert alone["token_ids"] == said["token_ids"]
-        assert three.json("status")["counters"].get("prompts_searched", 0) == 0
+        assert three.counted("prompts_searched") == 0
 
         one.kill()
         three("peers", "add", passed_on)
