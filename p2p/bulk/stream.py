@@ -178,9 +178,9 @@ class BulkStream:
                 return
             self._unfed = self._wire[:num]
             await self._yield(num)
-        self._feed()
-        if self._num_mute > _FED_BYTES:  # changes of keys, perhaps, which take long
+        if self._num_mute >= _FED_BYTES:  # changes of keys, perhaps, which take long
             await trio.lowlevel.checkpoint()
+        self._feed()
 
     async def _write(self, data: bytes) -> None:
         view = memoryview(data)
