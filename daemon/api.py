@@ -9,6 +9,7 @@ import trio
 from daemon.checking import check_everything
 from daemon.conversation_calls import ConversationCall
 from daemon.conversation_calls import answer as conversation_answer
+from daemon.fetch_calls import answer as fetch_answer
 from daemon.forget_calls import ForgetCall
 from daemon.forget_calls import answer as forget_answer
 from daemon.link import Deliver
@@ -30,6 +31,7 @@ from glia.local.messages import (
     Done,
     Evict,
     EvictReply,
+    Fetch,
     Models,
     ModelsReply,
     Progress,
@@ -41,7 +43,7 @@ from glia.local.messages import (
 from glia.local.values import TierValue, WindowValue
 
 NodeCall = Status | Models | AddModel | Chain | Check | Evict | Shutdown
-ApiCall = NodeCall | ConversationCall | ForgetCall | PeerCall | LinkCall
+ApiCall = NodeCall | ConversationCall | ForgetCall | PeerCall | LinkCall | Fetch
 
 _PART_BYTES = 256 * 1024
 
@@ -56,6 +58,8 @@ async def answer(parts: Parts, call: ApiCall, post: Deliver) -> Reply:
         return await peer_answer(parts, call)
     if isinstance(call, LinkCall):
         return await link_answer(parts, call)
+    if isinstance(call, Fetch):
+        return await fetch_answer(parts, call, post)
     return await _answer(parts, call, post)
 
 

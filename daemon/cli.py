@@ -18,6 +18,7 @@ from daemon.verbs import (
     config,
     conversations,
     doctor,
+    fetch,
     forget,
     links,
     models,
@@ -36,7 +37,7 @@ from glia.errors import BadRequest, GliaError
 
 _GROUPS = (
     node, config, doctor, unit, models, run, chat, conversations, forget, publish, recall, ps,
-    peers, where, links, store,
+    peers, where, links, fetch, store,
 )  # fmt: skip
 
 Verb = Callable[[argparse.Namespace], int]

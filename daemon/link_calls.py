@@ -17,6 +17,7 @@ from glia.graph.window import WindowRecord, parse_window
 from glia.local.messages import Links, LinksReply, NextBlock, NextBlockReply, Reply
 from glia.local.network_values import LinkValue, NextBlockValue
 from glia.store.published import Published
+from p2p.accepting import STRANGER, Standing
 
 LinkCall = Links | NextBlock
 
@@ -54,9 +55,15 @@ def _links(peering: Peering, call: Links) -> list[LinkValue]:
             shown[link.link_id] = link
     keys = list(dict.fromkeys(link.claim.prefix_key for link in shown.values()))
     heard = [link for link in peering.heard.find(keys) if link.link_id not in shown]
+    standings, takes = peering.acquaintance.standings(), peering.takes()
+
+    def value(link: Link, source: str) -> LinkValue:
+        standing = standings.get(link.signer, STRANGER)
+        return _value(link, source, standing, own=link.signer == ours, accepted=takes(link.signer))
+
     return [
-        *(_value(link, "published", own=link.signer == ours) for link in shown.values()),
-        *(_value(link, "heard", own=link.signer == ours) for link in heard),
+        *(value(link, "published") for link in shown.values()),
+        *(value(link, "heard") for link in heard),
     ]
 
 
@@ -71,7 +78,7 @@ def _tips(published: Published, call: Links) -> list[WindowId]:
     return [WindowId(call.tip)]
 
 
-def _value(link: Link, source: str, *, own: bool) -> LinkValue:
+def _value(link: Link, source: str, standing: Standing, *, own: bool, accepted: bool) -> LinkValue:
     claim = link.claim
     return LinkValue(
         signer=link.signer,
@@ -85,6 +92,8 @@ def _value(link: Link, source: str, *, own: bool) -> LinkValue:
         num_windows=claim.num_windows,
         sequence=link.sequence,
         time_s=link.time_s,
+        trust="banned" if standing.is_banned else standing.trust,
+        accepted=accepted,
     )
 
 

@@ -24,7 +24,8 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="who attests what this node shows peers",
         description="Links: each is signed by a neuron, which computed the windows after BASE up "
-        "to TIP. Those that are heard came by gossip; nobody has held them against windows yet.",
+        "to TIP. Those that are heard came by gossip; nobody has held them against windows yet. "
+        "TRUST is what the signer is here; [network] accept says whose word is taken.",
     )
     links.add_argument("tip", metavar="TIP", nargs="?", help="of the chain that ends there")
     links.add_argument("--model", metavar="MODEL", help="of this model's chains")
@@ -40,7 +41,7 @@ def _links(args: argparse.Namespace) -> int:
     if args.json:
         show.as_json(found)
     else:
-        show.table(("SIGNER", "SOURCE", "WINDOWS", "TIP", "BASE", "AGE"), _rows(found))
+        show.table(("SIGNER", "TRUST", "SOURCE", "WINDOWS", "TIP", "BASE", "AGE"), _rows(found))
     return 0
 
 
@@ -68,6 +69,7 @@ def _rows(links: Sequence[LinkValue]) -> list[tuple[str, ...]]:
     return [
         (
             f"{link.signer.hex()[:_SHORT]}{' (this node)' if link.own else ''}",
+            link.trust if link.accepted else f"{link.trust}, not taken",
             link.source,
             f"{link.num_before:,} to {link.num_windows:,}",
             link.tip.hex()[:_SHORT],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from glia.client.caller import Caller
+from glia.client.caller import Caller, OnProgress
 from glia.local import messages as m
 from glia.local import network_values
 
@@ -45,3 +45,16 @@ class PeerCalls(Caller):
     def where(self, model: str, tokens: Sequence[int]) -> m.WhereReply:
         """Who has how much of a prompt; peers are asked. Raises: BadRequest (never loaded)."""
         return self._call(m.Where(self._id(), model, list(tokens)), m.WhereReply)
+
+    def fetch(self, name: bytes, on_progress: OnProgress | None = None) -> m.FetchReply:
+        """Have the chain that a window ends; of a block, its particle.
+
+        Args: name: of a window or a block.
+        Raises: NotFound, NetworkError (offline, or who has it is gone), BadRequest (the model
+            was never loaded here), CapacityError, StoreError, MalformedParticle.
+        """
+        return self._call(m.Fetch(self._id(), name), m.FetchReply, on_progress)
+
+    def fetch_particle(self, name: bytes) -> m.FetchReply:
+        """One particle, verified: a block or a window record. Raises: NotFound, NetworkError."""
+        return self._call(m.Fetch(self._id(), name, whole=False), m.FetchReply)

@@ -56,6 +56,8 @@ class LinkValue(Struct, frozen=True):
     """One link: `signer` computed the windows after `base` up to `tip`, and says so.
 
     own: this node's neuron signed it.
+    trust: what its signer is here: own, known, stranger or banned.
+    accepted: whether the signer's word is taken here (network.accept).
     source: published (it goes with what is shown here), or heard (others said it; a hint).
     kind: next_block.
     num_before, num_windows: windows of the chain up to base, and up to tip.
@@ -73,6 +75,8 @@ class LinkValue(Struct, frozen=True):
     num_windows: int
     sequence: int
     time_s: int
+    trust: str = "stranger"
+    accepted: bool = False
 
 
 class NextBlockValue(Struct, frozen=True):

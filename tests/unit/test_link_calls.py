@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +21,9 @@ from glia.local import messages as m
 from glia.local.network_values import LinkValue
 from glia.store.heard import Heard
 from glia.store.published import Published
+from p2p.accepting import Acquaintance
+from p2p.host import PeerId
+from p2p.ledger import Ledger
 from tests.builders import CLASS, MODEL, TINY, Chain, make_chain, make_profile
 
 OURS, THEIRS = Signer(b"\1" * 32), Signer(b"\2" * 32)
@@ -33,6 +36,14 @@ class Network:
     published: Published
     heard: Heard
     signer: Signer = OURS
+    ledger: Ledger = field(default_factory=Ledger)
+
+    @property
+    def acquaintance(self) -> Acquaintance:
+        return Acquaintance(self.ledger, self.signer.neuron, [])
+
+    def takes(self) -> Callable[[bytes], bool]:
+        return lambda neuron: neuron == self.signer.neuron
 
 
 @dataclass
@@ -72,7 +83,15 @@ def test_links_of_a_chain_of_a_model_or_of_all(network: Network) -> None:
     show(network, chain)
     show(network, fork, THEIRS, 16)
     show(network, other)
-    assert spans(links_of(network, tip=chain.tip)) == [(0, 16), (16, 20)]
+    ours = links_of(network, tip=chain.tip)
+    assert spans(ours) == [(0, 16), (16, 20)]
+    assert {(link.trust, link.accepted) for link in ours} == {("own", True)}
+    theirs = [link for link in links_of(network, tip=fork.tip) if not link.own]
+    assert [(link.trust, link.accepted) for link in theirs] == [("stranger", False)]
+    peer = PeerId("peer")
+    network.ledger.signs_as(peer, THEIRS.neuron, 0.0)
+    network.ledger.ban(peer, True, 0.0)
+    assert "banned" in {link.trust for link in links_of(network, tip=fork.tip)}
     of_fork = links_of(network, tip=fork.tip)
     assert [(each.own, each.num_before) for each in of_fork] == [(False, 16), (True, 0)]
     assert {each.signer for each in of_fork} == {OURS.neuron, THEIRS.neuron}

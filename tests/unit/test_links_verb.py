@@ -16,8 +16,21 @@ TIP = b"\xab" * 32
 def link(number: int, *, own: bool) -> LinkValue:
     signer = bytes([number]) * 32
     source = "published" if own else "heard"
+    trust = "own" if own else "stranger"
     return LinkValue(
-        signer, own, source, "next_block", MODEL_ID, b"b" * 32, TIP, 16, 32, number, 1000
+        signer,
+        own,
+        source,
+        "next_block",
+        MODEL_ID,
+        b"b" * 32,
+        TIP,
+        16,
+        32,
+        number,
+        1000,
+        trust,
+        own,
     )
 
 
@@ -26,9 +39,9 @@ def test_links_are_listed_with_who_signed_them(gliad: FakeGliad, world: World, c
     said = say(capfd, "links")
     assert said.code == 0, said.err
     head, first, second, *_ = said.out.splitlines()
-    assert head.split() == ["SIGNER", "SOURCE", "WINDOWS", "TIP", "BASE", "AGE"]
-    assert first.split()[:7] == ["01" * 6, "(this", "node)", "published", "16", "to", "32"]
-    assert second.split()[:2] == ["02" * 6, "heard"]
+    assert head.split() == ["SIGNER", "TRUST", "SOURCE", "WINDOWS", "TIP", "BASE", "AGE"]
+    assert first.split()[:8] == ["01" * 6, "(this", "node)", "own", "published", "16", "to", "32"]
+    assert second.split()[:5] == ["02" * 6, "stranger,", "not", "taken", "heard"]
     assert len(said.out.splitlines()) == 6  # in several parts
     found = say(capfd, "links", TIP.hex(), "--json").json
     assert sent(gliad, m.Links).tip == TIP

@@ -77,6 +77,8 @@ from glia.local.messages.node import (
 from glia.local.messages.peers import (
     AddPeer,
     BanPeer,
+    Fetch,
+    FetchReply,
     ForgetPeer,
     Identity,
     IdentityReply,
@@ -116,6 +118,7 @@ ClientMessage = (
     | Links
     | NextBlock
     | Where
+    | Fetch
     | Shutdown
     | Attach
     | Staging
@@ -161,6 +164,7 @@ DaemonMessage = (
     | LinksReply
     | NextBlockReply
     | WhereReply
+    | FetchReply
     | Matched
     | Leased
     | Sealed
@@ -180,9 +184,10 @@ __all__ = [
     "Call", "Cancel", "CancelRun", "Chain", "ChainReply", "Check", "CheckReply", "ClientMessage",
     "ConversationReply", "Conversations", "ConversationsReply", "DaemonMessage", "Done",
     "Emitted", "EngineStats", "Event", "Evict", "EvictL0", "EvictReply", "Explain",
-    "ExplainReply", "Failed", "Flush", "Forget", "ForgetL0", "ForgetPeer", "ForgetReply", "Fork",
-    "Gc", "GcReply", "Generate", "Generated", "Hello", "Identity", "IdentityReply", "Known",
-    "Lease", "Leased", "Links", "LinksReply", "Match", "Matched", "Meet", "Models", "ModelsReply",
+    "ExplainReply", "Failed", "Fetch", "FetchReply", "Flush", "Forget", "ForgetL0", "ForgetPeer",
+    "ForgetReply", "Fork", "Gc", "GcReply", "Generate", "Generated", "Hello", "Identity",
+    "IdentityReply", "Known", "Lease", "Leased", "Links", "LinksReply", "Match", "Matched", "Meet",
+    "Models", "ModelsReply",
     "NextBlock", "NextBlockReply", "Peers", "PeersReply", "Progress", "Publish", "PublishReply",
     "ReadConversation", "Ready", "Release", "Reply", "Run", "Runs", "RunsReply", "Seal",
     "Sealed", "Shutdown", "Staging", "Status", "StatusReply", "Welcome", "Where", "WhereReply",

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from glia.local.messages.base import Call, Reply
 from glia.local.network_values import HolderValue, PeerValue
-from glia.local.values import Count, Label, Name, Tokens
+from glia.local.values import Count, Label, Name, SourceValue, Tokens
 
 PeerText = Annotated[str, Meta(min_length=1, max_length=128)]
 
@@ -56,6 +56,34 @@ class BanPeer(Call, frozen=True):
 
     peer: PeerText
     banned: bool = True
+
+
+class Fetch(Call, frozen=True):
+    """Have a particle, from peers. Events: Progress.
+
+    name: of a block or a window record.
+    whole: of a window have the whole chain that it ends; else the particle alone, in the reply.
+    """
+
+    name: Name
+    whole: bool = True
+
+
+class FetchReply(Reply, frozen=True):
+    """What came, and from whom.
+
+    kind: block, window, or chain.
+    num_windows, num_tokens: of the chain; num_fetched: windows that were not here.
+    particle: of a block or a window; empty of a chain, which is in L2 now.
+    """
+
+    kind: str
+    sources: list[SourceValue]
+    num_windows: int = 0
+    num_fetched: int = 0
+    num_tokens: int = 0
+    numerics_class: str = ""
+    particle: bytes = b""
 
 
 class Where(Call, frozen=True):

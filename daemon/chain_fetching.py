@@ -1,0 +1,273 @@
+"""The chain that a window ends, from peers into L1 and L2: records, who attests them, blocks.
+
+As for a prompt (daemon/searching.py) nothing is kept but what those attest whose word is
+taken: what is here is found by its tokens, and used.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import trio
+
+from daemon.adopting import Adopting
+from daemon.attachments import Attachments
+from daemon.binding import Binding
+from daemon.memory import Memory
+from daemon.peering import Peering
+from daemon.proving import Proven, prove
+from daemon.telling import Tell
+from daemon.transfer import Transfer
+from glia.errors import (
+    ArenaExhausted,
+    BadRequest,
+    GliaError,
+    HashMismatch,
+    MalformedParticle,
+    NetworkError,
+    NotFound,
+    PeerLost,
+    RemoteProtocolError,
+)
+from glia.graph.chain import prefix_keys
+from glia.graph.ids import PrefixKey, short
+from glia.graph.link import Link
+from glia.graph.window import WindowRecord
+from glia.local.values import SourceValue
+from p2p.asking import Asking
+from p2p.attesting import links_that_hold, num_attested
+from p2p.getter import Close
+from p2p.host import PeerId
+from p2p.messages import FIND, FoundChain
+from p2p.search import Answer
+from p2p.source import Provides
+from p2p.walking import Question, Walk
+
+_ASK_S = 10.0
+_RESET_S = 1.0
+_log = logging.getLogger("gliad.fetch")
+
+
+@dataclass(frozen=True)
+class Got:
+    """A chain that is here now. `num_fetched`: windows of it that came."""
+
+    num_windows: int
+    num_fetched: int
+    sources: list[SourceValue]
+
+
+class ChainFetching:
+    """One fetch.
+
+    Args:
+        peers: that have the tip.
+        hold_s: how long what came is not announced.
+        tell: hears how many tokens came.
+    """
+
+    def __init__(
+        self,
+        peering: Peering,
+        memory: Memory,
+        binding: Binding,
+        tip: WindowRecord,
+        peers: Sequence[PeerId],
+        hold_s: float,
+        tell: Tell,
+    ) -> None:
+        self._peering, self._memory, self._binding = peering, memory, binding
+        self._peers, self._hold_s, self._tell = peers, hold_s, tell
+        self._seen = memory.hidden.num_changes
+        question = Question(binding.model_id, binding.profile, held=memory.records.get)
+        num = tip.end // binding.profile.block_size
+        self._walk = Walk(question, tip.window_id, num)
+        self._chain: list[WindowRecord] = []
+        self._keys: list[PrefixKey] = []
+
+    async def run(self) -> Got:
+        """Have it here. Whole windows that came stay, whatever else fails.
+
+        Raises: as fetch_calls.answer.
+        """
+        await self._walk_back()
+        walk, binding = self._walk, self._binding
+        before = await self._memory.chain(walk.base.window_id) if walk.base else []
+        self._chain = [*before, *walk.records]
+        if not walk.records:
+            return Got(len(before), 0, [])
+        tokens = [token for record in self._chain for token in record.tokens]
+        keys = prefix_keys(binding.model_id, binding.profile, tokens)
+        self._keys = [binding.root_key, *keys]
+        found = await self._attested()
+        closed = await self._bring(found, self._keys[len(before)])
+        await self._memory.flush([record.window_id for record in walk.records])
+        hold_until_s = int(time.time() + self._hold_s)
+        put = partial(self._peering.published.put, self._chain, found.links, hold_until_s)
+        await trio.to_thread.run_sync(put)
+        sources = [
+            SourceValue(each.peer, each.num_blocks, each.num_bytes, each.verdict.value)
+            for each in closed
+        ]
+        return Got(len(self._chain), len(walk.records), sources)
+
+    async def _walk_back(self) -> None:
+        """All records that are not here; where one peer stops, another goes on."""
+        for peer in self._peers:
+            with self._blaming(peer), trio.move_on_after(_ASK_S):
+                async with self._asking(peer) as asking:
+                    await asking.get_records(self._walk)
+            if self._walk.is_over:
+                return
+        raise PeerLost(
+            f"the records of {short(self._walk.tip)} did not all come", hint="ask again later"
+        )
+
+    async def _attested(self) -> Proven:
+        """The whole chain with links of those whose word is taken. Raises: NotFound."""
+        walk, chain = self._walk, self._chain
+        num, num_before = len(chain), len(chain) - len(walk.records)
+        takes = self._peering.takes()
+        hold: list[Link] = []
+        may: list[Link] = []
+        provides: list[Provides] = []
+        for peer in self._peers:
+            data = await self._links_of(peer)
+            if data is None:
+                continue
+            provides.append(Provides(peer, num))
+            is_passed_on = self._peering.passes_on(peer)
+            for kind, links in zip(
+                (hold, may), links_that_hold(data, chain, self._keys, time.time()), strict=True
+            ):
+                kind += [link for link in links if is_passed_on or takes(link.signer)]
+        if not provides:
+            raise PeerLost("whoever had the chain is gone", hint="ask again later")
+        found = FoundChain(num, walk.tip, chain[-1].numerics_class, ())
+        records = tuple(walk.records)
+        answer = Answer(provides[0].peer, found, records, walk.base, tuple(provides))
+        proven = await prove(
+            self._peering,
+            self._binding.profile,
+            self._keys,
+            Proven(answer, chain, hold),
+            may,
+            _ASK_S,
+        )
+        if proven is None or len(proven.chain) < num:
+            whole = num_attested(hold, num_before) if proven is None else len(proven.chain)
+            raise NotFound(
+                f"of {num:,} windows only {whole:,} are attested by those whose word is taken here",
+                hint="gliad peers add MULTIADDR, or [network] accept in glia.toml, takes more",
+            )
+        return proven
+
+    async def _links_of(self, peer: PeerId) -> tuple[bytes, ...] | None:
+        """Links that a peer has of the chain; None where it does not have it."""
+        num = len(self._chain)
+        question = Question(self._binding.model_id, self._binding.profile)
+        with self._blaming(peer), trio.move_on_after(_ASK_S):
+            async with self._asking(peer) as asking:
+                keys = [(num, self._keys[num])]
+                for each in await asking.find(question, keys, want_records=False):
+                    if each.tip == self._walk.tip:
+                        return each.links
+        return None
+
+    async def _bring(self, found: Proven, key: PrefixKey) -> list[Close]:
+        """The windows, into L1. Args: key: of the window before them."""
+        records = self._walk.records
+        names = [record.window_id for record in records]
+        foreign = self._peering.published.foreign
+        expect = partial(foreign.expect, names)
+        sink = self._memory.adopter.after(self._binding, self._walk.base, key, self._seen, expect)
+        size = self._binding.profile.block_size
+        try:
+            async with trio.open_nursery() as nursery:
+                transfer = Transfer(
+                    self._peering,
+                    self._binding,
+                    records,
+                    self._walk.base,
+                    found.answer.providers,
+                    nursery,
+                    held=await self._memory.stored(records),
+                )
+                telling = _Telling(sink, self._tell, size, len(names))
+                why = await transfer.run(telling)
+        finally:
+            if sink.is_expected:
+                came = [record.window_id for record in sink.records]
+                with trio.CancelScope(shield=True):
+                    await _settle(partial(foreign.settle, names, came))
+        if why:
+            raise _broken_off(why, len(sink.records), len(names))
+        return transfer.closed
+
+    @contextmanager
+    def _blaming(self, peer: PeerId) -> Iterator[None]:
+        """What a peer does wrong is noted, and no more."""
+        try:
+            yield
+        except (HashMismatch, RemoteProtocolError) as error:
+            _log.info("asking %s: %s", peer, error)
+            self._peering.lied(peer)
+        except (MalformedParticle, NetworkError, NotFound) as error:
+            _log.debug("asking %s: %s", peer, error)
+
+    @asynccontextmanager
+    async def _asking(self, peer: PeerId) -> AsyncIterator[Asking]:
+        stream = await self._peering.open_stream(peer, FIND)
+        try:
+            yield Asking(stream)
+        finally:
+            with trio.CancelScope(deadline=trio.current_time() + _RESET_S, shield=True):
+                await stream.reset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Telling:
+    """A sink that says how far it is."""
+
+    sink: Adopting
+    tell: Tell
+    size: int
+    num: int
+
+    async def take(self, record: WindowRecord, particles: Sequence[bytes | None]) -> None:
+        """See Adopting."""
+        await self.sink.take(record, particles)
+        self.tell("fetching", self.size * len(self.sink.records), self.size * self.num)
+
+
+async def _settle(settle: Callable[[], None]) -> None:
+    try:
+        await trio.to_thread.run_sync(settle)
+    except GliaError as error:
+        _log.warning("of windows that did not come it stays written that they might: %s", error)
+
+
+def _broken_off(why: str, num: int, of: int) -> GliaError:
+    """Args: why: as Transfer.run says it."""
+    what = f"{num:,} of {of:,} windows came, and stay"
+    if why == "room":
+        return ArenaExhausted(f"{what}: L1 has no room", hint="raise l1.size in glia.toml")
+    if why == "broken":
+        return MalformedParticle(f"{what}: the chain is not what its records say")
+    return PeerLost(f"{what}: whoever has the rest is gone", hint="ask again: it goes on there")
+
+
+def binding_of(attachments: Attachments, tip: WindowRecord) -> Binding:
+    """What a window's model is loaded as. Raises: BadRequest where it never was here."""
+    for each in attachments.all():
+        if each.binding.fits(tip):
+            return each.binding
+    raise BadRequest(
+        f"the window is of a model that was never loaded here: {tip.model_id.hex()}",
+        hint="gliad models; gliad run MODEL TEXT loads one. --out FILE takes the record alone",
+    )
