@@ -228,6 +228,7 @@ class Broker:
         if engine.known is not None:
             self._registry.remember(engine.known, link.attach)
         self._attachments.remember(link.attach, engine.known)
+        self._resolver.loaded(bind(link.attach), link.tokens_per_s)
 
     def preload(self, names: Iterable[str]) -> None:
         """Start the engines of these models, each in its manifest's dtype, if they can be had."""

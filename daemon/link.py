@@ -59,6 +59,7 @@ class EngineLink:
         pid: its process, as the kernel says.
         ready: set once it can run.
         memory_bytes: what it had of its own when it got ready; 0 if it did not say.
+        tokens_per_s: how fast it then computed a short prompt; 0 if it did not say.
     """
 
     def __init__(self, wire: Wire, attach: Attach, pid: int) -> None:
@@ -68,6 +69,7 @@ class EngineLink:
         self.closed = trio.Event()
         self.l0 = TierValue()
         self.memory_bytes = 0
+        self.tokens_per_s = 0.0
         self.num_running = 0
         self.num_waiting = 0
         self._heard_s = trio.current_time()
@@ -153,6 +155,7 @@ class EngineLink:
         if isinstance(message, Ready):
             self.l0 = TierValue(cap_bytes=message.l0_cap_bytes)
             self.memory_bytes = message.memory_bytes
+            self.tokens_per_s = message.tokens_per_s
             self.ready.set()
         elif isinstance(message, EngineStats):
             self.l0 = message.l0

@@ -15,6 +15,7 @@ class PrefillSpeeds:
 
     def __init__(self) -> None:
         self._speeds: dict[Binding, float] = {}
+        self._guesses: dict[Binding, float] = {}
 
     def learn(self, binding: Binding, generated: Generated) -> None:
         """An engine answered."""
@@ -25,6 +26,11 @@ class PrefillSpeeds:
             old = self._speeds.get(binding, new)
             self._speeds[binding] = old + _NEW_SHARE * (new - old)
 
+    def guess(self, binding: Binding, tokens_per_s: float) -> None:
+        """What it is until a prompt was computed; 0 where nobody knows."""
+        if tokens_per_s > 0:
+            self._guesses[binding] = tokens_per_s
+
     def of(self, binding: Binding) -> float:
         """The speed of prompts to come."""
-        return self._speeds.get(binding, USUAL_SPEED)
+        return self._speeds.get(binding) or self._guesses.get(binding, USUAL_SPEED)

@@ -146,6 +146,10 @@ class Resolver:
             resolved.relayed.set()
         return resolved
 
+    def loaded(self, binding: Binding, tokens_per_s: float) -> None:
+        """An engine can run; how fast it computed a short prompt, 0 where it did not say."""
+        self._speeds.guess(binding, tokens_per_s)
+
     def learn(self, resolved: Resolved, generated: Generated) -> None:
         """How long an engine took for what peers did not have."""
         if resolved.binding is not None:

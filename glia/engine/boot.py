@@ -58,11 +58,13 @@ class Booted:
 
     Attributes:
         attach_id: the Attach call, which Ready and EngineStats name.
+        tokens_per_s: how fast it computed a short prompt.
     """
 
     engine: Engine
     attach_id: int
     warnings: list[str]
+    tokens_per_s: float
 
 
 class ProgressTeller:
@@ -112,7 +114,7 @@ def boot(client: Client, settings: BootSettings) -> Booted:
         eos_tokens=eos_ids(files),
         decode=_decoder(files),
     )
-    return Booted(engine, attach_id, _warnings(model))
+    return Booted(engine, attach_id, _warnings(model), model.tokens_per_s)
 
 
 def _read_manifest(path: Path) -> Manifest:

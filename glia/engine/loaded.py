@@ -47,6 +47,7 @@ class LoadedModel:
         self.context_tokens = facts.context_tokens
         self.numerics_class = ""
         self.decode_is_exact = False
+        self.tokens_per_s = 0.0
         self._heads = facts.heads
         self._largest_weight_bytes = facts.largest_weight_bytes
         self._pool = pool

@@ -6,6 +6,7 @@ depend on how its tokens were cut.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -98,7 +99,7 @@ class SelfTest:
         return Trace(raw, logits)
 
     def run(self, loaded: LoadedModel) -> None:
-        """All of it: compares logits, then settles `decode_is_exact`.
+        """All of it: compares logits, then settles `decode_is_exact` and `tokens_per_s`.
 
         Raises: ModelRefused, with the difference, where logits are not stock's.
         """
@@ -112,6 +113,9 @@ class SelfTest:
         loaded.decode_is_exact = loaded.attention_is_exact() and all(
             other.equals(whole) for other in others
         )
+        started = time.perf_counter()  # the first run would tell what it takes to begin, too
+        self.trace(loaded)
+        loaded.tokens_per_s = len(self._tokens) / (time.perf_counter() - started)
 
     def _check_logits(self, loaded: LoadedModel, trace: Trace, cuts: Sequence[int]) -> None:
         ends = [*accumulate(cuts), len(self._tokens)]

@@ -61,7 +61,9 @@ class Worker:
         self._ids: dict[Sequence, int] = {}
         self._told = (0, 0)
         cap_bytes = booted.engine.l0().cap_bytes
-        ready = m.Ready(booted.attach_id, cap_bytes, booted.warnings, _resident_bytes())
+        ready = m.Ready(
+            booted.attach_id, cap_bytes, booted.warnings, _resident_bytes(), booted.tokens_per_s
+        )
         client.send_event(ready)
 
     def serve(self) -> None:

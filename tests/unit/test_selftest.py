@@ -37,6 +37,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
 def test_a_model_that_is_computed_rightly_is_accepted(dtype: str, tmp_path: Path) -> None:
     model = load_model(save_tiny(tmp_path, "llama"), settings(dtype=dtype, scheme=DTYPES[dtype]))
     assert model.decode_is_exact
+    assert model.tokens_per_s > 0
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

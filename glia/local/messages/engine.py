@@ -56,6 +56,7 @@ class Ready(Event, frozen=True):
     l0_cap_bytes: int
     warnings: list[str]
     memory_bytes: int = 0  # resident in this process, without what is shared
+    tokens_per_s: float = 0.0  # computed of a short prompt; 0 where it was not measured
 
 
 class EngineStats(Event, frozen=True):
