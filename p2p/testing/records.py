@@ -127,10 +127,13 @@ class SimDirectory:
         is_first = not self._own.table.closest(bytes(_KEY_BYTES), 1)
         self._own.table.add(peer)
         if is_first:
-            self._start(self.join)
+            self._start(self._greet)
+
+    async def _greet(self) -> None:
+        await self.routing.closest(self._peer.encode())
 
     async def join(self) -> None:
-        """Know others, and be known by them."""
+        """Know others, and be known by them, as nodes do now and then."""
         await self.routing.join(self._peer.encode())
 
     async def provide(self, key: bytes) -> None:

@@ -103,12 +103,13 @@ def test_who_said_so_is_asked_first_who_is_proven_before_others(topics: Topics) 
     async def body(_: Hearing) -> None:
         for peer in (other, THEM):
             topics.say(link_of(1).encoding, peer=peer)
-        topics.say(link.encoding, peer=proven)
+        for peer in (PeerId("short"), proven):
+            topics.say(link.encoding, peer=peer)
         topics.say(b"x", peer=PeerId("nobody"))
         topics.say(link_of(1).encoding, OTHER_MODEL, PeerId("nobody"))
         await until(lambda: topics.counters["gossip_refused"] == 2)
-        await until(lambda: len(topics.hints.peers(CHAIN.keys)) == 3)
-        assert topics.hints.peers(CHAIN.keys) == [proven, other, THEM]
+        await until(lambda: len(topics.hints.peers(CHAIN.keys)) == 4)
+        assert topics.hints.peers(CHAIN.keys) == [proven, other, THEM, PeerId("short")]
         assert topics.hints.peers(CHAIN.keys[:1]) == []
 
     listening(topics, body)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from p2p.choosing import in_drawn_order
 from p2p.density import Density
 from p2p.host import Address, Found, PeerId
+from p2p.looking import ENOUGH, PATIENCE_S, Start, ask_all, look_up
 from p2p.lookup import NUM_CLOSEST, LookUp
 from p2p.testing.kad import BUCKET_SIZE, Table, distance
 
@@ -127,6 +130,53 @@ def test_ids_that_are_made_for_a_key_are_too_close(num: int) -> None:
     assert not density.is_crowded(b"one more", made[:5])
     assert not Density().is_crowded(b"another", made)
     assert len(density._said) <= 16
+
+
+async def run_beside(body: Callable[[Start], Awaitable[None]]) -> float:
+    """How long it took, where what it starts runs beside."""
+    began_s = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        await body(nursery.start_soon)
+        took_s = trio.current_time() - began_s
+        nursery.cancel_scope.cancel()
+    return took_s
+
+
+@pytest.mark.parametrize("num_deaf", [0, 30])
+def test_who_lets_a_look_up_wait_holds_no_place(num_deaf: int) -> None:
+    net = Net(300)
+    net.dead = {*net.closest(num_deaf)}
+
+    async def ask(peer: PeerId) -> Sequence[PeerId]:
+        await trio.sleep(100 if peer in net.dead else 0.1)
+        return net.tables[peer].closest(KEY)
+
+    async def body(start: Start) -> None:
+        lookup = LookUp(net.peers[:8], net.distance)
+        await look_up(lookup, ask, start)
+        assert len(lookup.closest()) == NUM_CLOSEST
+        assert not net.dead & set(lookup.closest())
+
+    took_s = trio.run(run_beside, body, clock=MockClock(autojump_threshold=0))
+    assert took_s <= 1.5 + num_deaf / 6 * PATIENCE_S + 0.5
+
+
+def test_enough_answers_are_not_kept_waiting_by_the_rest() -> None:
+    heard: list[PeerId] = []
+    peers = [PeerId(str(number)) for number in range(20)]
+
+    async def ask(peer: PeerId) -> None:
+        await trio.sleep(0.1 * int(peer) if int(peer) < 6 else 100)
+        heard.append(peer)
+
+    async def body(start: Start) -> None:
+        assert await ask_all(peers, ask, start, 3.0, ENOUGH) == 6
+        assert len(heard) == 6
+        assert not await ask_all(peers[10:], ask, start, 3.0, ENOUGH)
+        assert not await ask_all([], ask, start, 3.0)
+
+    took_s = trio.run(run_beside, body, clock=MockClock(autojump_threshold=0))
+    assert took_s == pytest.approx(0.4 + PATIENCE_S + 3.0)
 
 
 def found_at(peer: str, ip: str) -> Found:
