@@ -159,13 +159,19 @@ class Publisher:
         known = seen.known if seen is not None else None
         if known is None or not known.is_all_of(tokens):
             async with self._still:
-                if name not in self._conversations:
+                if not self._shows(name, replay.head):
                     return
                 find = partial(self._find, replay.head, tokens, known)
                 part = await trio.to_thread.run_sync(find)
                 await self._put(part)
             known = part.known(tokens)
         self._seen[name] = _Seen(head, known)
+
+    def _shows(self, name: str, read: Head) -> bool:
+        """Whether a conversation still shows what it did when it was read: it may have been
+        forgotten meanwhile, or withdrawn. Then it is looked at again, as it has changed."""
+        conversations = self._conversations
+        return name in conversations and conversations.head(name).num_public >= read.num_public
 
     async def _sweep(self) -> None:
         """What came from peers, or was to, and is here no more is anybody's."""

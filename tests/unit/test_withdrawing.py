@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import trio
 
 from daemon.attachments import Attachments
 from daemon.withdrawing import Withdrawing, Withdrawn
@@ -84,6 +85,29 @@ def test_a_public_conversation_becomes_private_and_stays_so(world: World) -> Non
     data = b"".join(p.read_bytes() for p in (rig.path / "published").rglob("*") if p.is_file())
     sentinels = [*name_sentinels(chain.window_ids), *token_sentinels(chain.tokens)]
     assert not any(each in data for each in sentinels)
+
+
+@pytest.mark.spec(48)
+def test_what_the_publisher_read_before_is_not_published_behind_it(world: World) -> None:
+    rig, chain = world.rig, make_chain(5)
+
+    async def waiting(num: int) -> None:
+        while rig.still.statistics().tasks_waiting < num:
+            await trio.sleep(0.001)
+
+    async def body() -> None:
+        await settled()
+        rig.conversations.on_change = lambda: None
+        await rig.say("story", chain, 5 * SIZE)
+        async with trio.open_nursery() as nursery, rig.still:
+            nursery.start_soon(world.withdrawing.withdraw, "story")
+            await waiting(1)
+            rig.publisher.wake()
+            await waiting(2)
+        await settled()
+        assert rig.visible(chain) == 0
+
+    run_rig(rig, body)
 
 
 def test_what_was_published_by_hand_is_withdrawn_and_labels_stay(world: World) -> None:
