@@ -128,6 +128,11 @@ class World:
     cold: dict[int, Generated]
     alone: Generated
 
+    def num_bad(self, peer: str) -> int:
+        """How often the asker caught it."""
+        with Client.connect(self.asker.data_dir) as client:
+            return next(each.num_bad for each in client.peers() if each.peer == peer)
+
     def ask(
         self, seed: int, is_done: Callable[[Generated], bool], limit_s: float = 60
     ) -> Generated:
