@@ -177,7 +177,7 @@ class Searcher:
             own_class=binding.numerics_class,
             held=here.get,
         )
-        claimed: dict[bytes, tuple[list[Link], list[Link]]] = {}
+        claimed: dict[tuple[PeerId, bytes], tuple[list[Link], list[Link]]] = {}
 
         def check(peer: PeerId, chain: FoundChain, walk: Walk) -> bool:
             num_before = _num_before(binding, walk.base)
@@ -186,7 +186,7 @@ class Searcher:
                 return False
             hold, may = links_that_hold(chain.links, records, wanted.keys, self._now_s())
             taken = (hold, may) if self._passes_on(peer) else (self._taken(hold), self._taken(may))
-            claimed[chain.tip] = taken
+            claimed[peer, chain.tip] = taken
             if num_attested(itertools.chain(*taken), num_before) >= chain.num_windows:
                 return True
             self._num_taken = max(self._num_taken, num_attested(taken[0], num_before))
@@ -209,7 +209,7 @@ class Searcher:
         if finding.answer is None:
             return _Claimed(finding.unheard)
         answer = replace(finding.answer, providers=self._measured(finding.answer.providers))
-        return _Claimed(finding.unheard, answer, *claimed[answer.chain.tip])
+        return _Claimed(finding.unheard, answer, *claimed[answer.peer, answer.chain.tip])
 
     async def _attested(self, wanted: Wanted) -> list[tuple[int, WindowId]]:
         """Windows of the prompt that those whose word is taken were heard to attest."""

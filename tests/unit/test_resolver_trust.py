@@ -61,3 +61,23 @@ def test_what_a_peer_that_the_user_named_passes_on_is_taken(world: Run) -> None:
         assert (await node.resolve(chain)).num_windows == 40
 
     world(main, accept="known")
+
+
+@pytest.mark.parametrize("friend_s", [0.007, 0.008])
+def test_what_a_stranger_says_of_a_chain_takes_nothing_from_who_is_trusted(
+    world: Run, friend_s: float
+) -> None:
+    """Both are asked at once, and answer at about the same time."""
+
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(40)
+        await node.meets("friend", chain)
+        (connection,) = node.peering.host.connections()
+        node.peering.ledger.trust(connection.peer, "known", 0.0)
+        await node.meets("stranger", chain)
+        net.link("me", "friend", latency_s=friend_s)
+        net.link("me", "stranger", latency_s=0.006)
+        resolved = await node.resolve(chain, more=40 * 16)  # somebody could have more
+        assert resolved.num_windows == 40
+
+    world(main, accept="known")
