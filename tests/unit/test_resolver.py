@@ -224,12 +224,40 @@ def test_windows_of_another_class_are_taken_unless_it_is_to_be_exact(world: Run)
     world(main)
 
 
-def test_of_two_as_long_the_own_class_is_taken(world: Run) -> None:
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize(
+    ("cached", "is_kept", "required", "is_exact"),
+    [
+        (CachedValue(peers=320), True, False, False),
+        (CachedValue(peers=320), False, False, False),  # its windows could not be written
+        (CachedValue(l0=320), False, False, False),
+        (CachedValue(l1=320), False, True, True),
+        (CachedValue(), False, False, True),
+    ],
+)
+def test_an_answer_is_called_exact_only_where_that_is_known(
+    world: Run, cached: CachedValue, is_kept: bool, required: bool, is_exact: bool
+) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(20, numerics_class="native:other")
+        node.store.put(sealed(chain))
+        usage = UsageValue(330, 1, cached, 330)
+        tip = chain.tip if is_kept else None
+        answer = Generated(1, [1], "length", tip, usage, 1.0, {})
+        resolved = await node.begin(chain)
+        await resolved.end()
+        assert await node.resolver.is_exact(resolved, answer, required=required) is is_exact
+
+    world(main)
+
+
+def test_of_two_as_long_the_own_class_is_taken(world: Run, is_first: bool) -> None:
     async def main(node: Node, net: Internet) -> None:
         other, own = chain_of(40, numerics_class="a:native:other"), chain_of(40)
-        offer = await node.meets("peer", other)
-        offer.published.put(own.records, [parse_link(each) for each in links_of(own)])
-        offer.store.put(sealed(own))
+        first, second = (own, other) if is_first else (other, own)
+        offer = await node.meets("peer", first)
+        offer.published.put(second.records, [parse_link(each) for each in links_of(second)])
+        offer.store.put(sealed(second))
         await node.resolve(own)
         binding = Binding(own.model_id, own.profile, CLASS)
         assert await node.memory.match(binding, own.tokens) == own.window_ids
