@@ -46,11 +46,6 @@ class LookUp:
         self._path_of: dict[PeerId, _Path] = {}
 
     @property
-    def num_asked(self) -> int:
-        """How many peers were asked up to now."""
-        return len(self._path_of)
-
-    @property
     def is_over(self) -> bool:
         """Whether nobody is asked, and nobody is to be."""
         return not any(path.under_way or self._to_ask(path) for path in self._paths)

@@ -43,7 +43,6 @@ class Routing:
         self._density = Density()
         self.rendezvous: Callable[[], Sequence[PeerId]] = lambda: ()
         self.num_crowded = 0
-        self.num_asked = 0
 
     async def join(self, own: bytes) -> None:
         """Know who is near and some who are far, how many there are, and be known by them.
@@ -71,5 +70,4 @@ class Routing:
             lookup.widen(_NUM_WIDE)
             await look_up(lookup, lambda peer: self._ask(peer, key), self._start)
             found = lookup.closest()
-        self.num_asked += lookup.num_asked
         return found
