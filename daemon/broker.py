@@ -191,7 +191,9 @@ class Broker:
                     await clock.resolved.end()
             await clock.resolved.relayed.wait()  # else it would be published as our own
             self._resolver.learn(clock.resolved, generated)
-            is_exact = await self._resolver.is_exact(clock.resolved, generated)
+            is_exact = await self._resolver.is_exact(
+                clock.resolved, generated, required=bool(call.exact)
+            )
             generated = structs.replace(generated, exact=is_exact)
             generated = await turn.commit(clock.stamp(generated))
         if generated.tip is not None:

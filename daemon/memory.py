@@ -69,10 +69,8 @@ class Memory:
         )
         return await trio.to_thread.run_sync(look)
 
-    async def is_exact(self, binding: Binding, tip: WindowId | None) -> bool:
+    async def is_exact(self, binding: Binding, tip: WindowId) -> bool:
         """Whether all windows of the chain that ends in `tip` are of the binding's own class."""
-        if tip is None:
-            return True
         return await trio.to_thread.run_sync(self._is_exact, binding, tip)
 
     def _is_exact(self, binding: Binding, tip: WindowId) -> bool:

@@ -155,10 +155,16 @@ class Resolver:
         if resolved.binding is not None:
             self._speeds.learn(resolved.binding, generated)
 
-    async def is_exact(self, resolved: Resolved, generated: Generated) -> bool:
-        """Whether an answer used and made windows of its engine's own class alone."""
-        if resolved.binding is None or generated.tip is None:
+    async def is_exact(self, resolved: Resolved, generated: Generated, *, required: bool) -> bool:
+        """Whether an answer used and made windows of its engine's own class alone.
+
+        Args: required: its engine was told to use no others.
+        """
+        cached = generated.usage.cached
+        if resolved.binding is None or not (cached.l0 or cached.l1 or cached.l2 or cached.peers):
             return True
+        if generated.tip is None:  # they could not be kept, and nothing says which they were
+            return required
         return await self._memory.is_exact(resolved.binding, WindowId(generated.tip))
 
     async def _look(

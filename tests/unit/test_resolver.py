@@ -224,7 +224,6 @@ def test_windows_of_another_class_are_taken_unless_it_is_to_be_exact(world: Run)
     world(main)
 
 
-@pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize(
     ("cached", "is_kept", "required", "is_exact"),
     [
@@ -251,6 +250,7 @@ def test_an_answer_is_called_exact_only_where_that_is_known(
     world(main)
 
 
+@pytest.mark.parametrize("is_first", [True, False])
 def test_of_two_as_long_the_own_class_is_taken(world: Run, is_first: bool) -> None:
     async def main(node: Node, net: Internet) -> None:
         other, own = chain_of(40, numerics_class="a:native:other"), chain_of(40)
