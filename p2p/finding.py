@@ -31,6 +31,7 @@ from glia.graph.ids import WindowId
 from p2p.asking import Asking, Keys
 from p2p.choosing import in_drawn_order
 from p2p.host import Directory, Found, PeerId, Stream
+from p2p.linking import ask_on, is_cut
 from p2p.messages import FoundChain
 from p2p.search import PATIENCE_S, Answer, Search
 from p2p.walking import Question, Walk, record_bytes
@@ -238,6 +239,7 @@ class Finder:
         try:
             walk = Walk(self._question, WindowId(chain.tip), chain.num_windows)
             await (asking.read_records(walk) if is_sent else asking.get_records(walk))
+            chain = await self._with_all_links(peer, chain, walk)
         except (MalformedParticle, NotFound) as error:
             _log.debug("a chain of %s: %s", peer, error)
             return False
@@ -245,6 +247,18 @@ class Finder:
             return False
         self._search.accept(peer, chain, walk)
         return True
+
+    async def _with_all_links(self, peer: PeerId, chain: FoundChain, walk: Walk) -> FoundChain:
+        """Over a stream of its own: in the other there may be records that nobody needs."""
+        tokens = self._question.tokens
+        if tokens is None or not is_cut(chain, walk):
+            return chain
+        try:
+            async with self._asking(peer) as asking:
+                return await ask_on(asking, self._question, tokens, chain, walk)
+        except NetworkError as error:
+            _log.debug("asking %s for more links: %s", peer, error)
+            return chain
 
     @asynccontextmanager
     async def _asking(self, peer: PeerId) -> AsyncIterator[Asking]:

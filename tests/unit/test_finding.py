@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -10,16 +10,30 @@ import pytest
 import trio
 
 from glia.errors import BadRequest, PeerUnreachable
-from glia.graph.ids import PrefixKey, WindowId
+from glia.graph.chain import prefix_keys
+from glia.graph.ids import (
+    BlockId,
+    ModelId,
+    PrefixKey,
+    ProfileId,
+    WindowId,
+    digest,
+    genesis_window,
+)
+from glia.graph.link import parse_link, sign_link
+from glia.graph.neuron import Signer
+from glia.graph.spans import claims
 from glia.graph.window import WindowRecord
+from p2p.attesting import num_attested
 from p2p.finding import Finder, Finding, Roads
 from p2p.frames import Reader, encode_frame
 from p2p.host import Directory, Found, Host, PeerId, Stream
 from p2p.messages import FIND, FoundChain, FoundChains, RecordPart, encode
+from p2p.offer import Candidate
 from p2p.testing.host import SimHost
 from p2p.testing.internet import Internet
 from p2p.walking import Question, Walk, record_bytes
-from tests.builders import Chain, make_chain
+from tests.builders import CLASS, MODEL, Chain, make_chain, make_profile, make_tokens
 from tests.exchange_parts import ChainOffer, in_world, keys_of, meet, question_of, serve
 
 LONG = make_chain(40, seed=1)
@@ -95,6 +109,82 @@ def test_one_round_trip_gives_the_chain_and_its_records() -> None:
         assert answer.chain.links == (b"a link",)
         assert [(each.peer, each.num_windows) for each in answer.providers] == [(host.peer_id, 40)]
         assert found.unheard == frozenset()
+
+    in_world(main)
+
+
+class Attested(ChainOffer):
+    """A chain with its links: of an answer, those of its windows, as many as one holds."""
+
+    def __init__(self, chain: Chain, num_signed: int) -> None:
+        super().__init__(chain)
+        signer, self.asked = Signer(bytes(32)), list[int]()
+        self.signed = [
+            sign_link(signer, claim, number, 1)
+            for number, claim in enumerate(claims(chain.records, 0), 1)
+        ][-num_signed:]
+
+    def match(
+        self, model_id: ModelId, profile_id: ProfileId, keys: Sequence[tuple[int, PrefixKey]]
+    ) -> list[Candidate]:
+        found = super().match(model_id, profile_id, keys)[:1]
+        self.asked += [each.num_windows for each in found]
+        return [replace(each, links=self._links(each.num_windows)) for each in found]
+
+    def _links(self, num_windows: int) -> tuple[bytes, ...]:
+        behind = [each for each in self.signed if each.claim.num_windows <= num_windows]
+        return tuple(each.encoding for each in behind[:-129:-1])
+
+
+def nameless(num_windows: int) -> Chain:
+    """A chain of windows whose blocks are nowhere: none of them is asked for."""
+    profile, size = make_profile(num_layers=1), 16
+    tokens = make_tokens(num_windows * size)
+    records: list[WindowRecord] = []
+    for at in range(num_windows):
+        before = records[-1].window_id if records else genesis_window(MODEL, profile.profile_id)
+        records.append(
+            WindowRecord(
+                model_id=MODEL,
+                profile_id=profile.profile_id,
+                numerics_class=CLASS,
+                prev=before,
+                position_start=at * size,
+                tokens=tokens[at * size : (at + 1) * size],
+                blocks=(BlockId(digest(before)),),
+            )
+        )
+    keys = tuple(prefix_keys(MODEL, profile, tokens))
+    return Chain(profile, MODEL, tokens, tuple(records), ((b"",),) * num_windows, keys)
+
+
+@pytest.mark.parametrize(
+    ("num_before", "num_signed", "asked"),
+    [(0, 300, [4800, 2752, 704]), (0, 200, [4800, 2752, 1600]), (3000, 300, [4800])],
+)
+def test_links_that_one_answer_does_not_hold_are_asked_for(
+    num_before: int, num_signed: int, asked: list[int]
+) -> None:
+    """A chain of 76,800 tokens has 300 links of one signer; an answer holds 128."""
+
+    async def main(net: Internet) -> None:
+        getter, host = net.host("getter"), net.host("host")
+        chain = nameless(4800)
+        offer = Attested(chain, num_signed)
+        serve(host, offer)
+        await meet(getter, host)
+        base = chain.records[num_before - 1] if num_before else None
+        here = {base.window_id: base} if base else {}
+        node = Getter(getter)
+        question = question_of(chain, held=here.get)
+        keys = [(4800, chain.keys[-1])]
+        answer = (await node.find(chain, [host], question=question, keys=keys)).answer
+        assert answer
+        links = [parse_link(each) for each in answer.chain.links]
+        assert len(links) == min(num_signed, 128 * len(asked))
+        assert num_attested(links, num_before) == (4800 if num_signed == 300 else num_before)
+        assert offer.asked == asked
+        assert not node.bad
 
     in_world(main)
 
