@@ -105,8 +105,12 @@ class GuardedHost(BasicHost):
         return stream
 
     def _schedule_identify(self, peer_id: ID, *, reason: str) -> None:
-        """Ask a peer who it is, in a task that the host owns: the library's is the system's."""
-        if peer_id not in self._identify_inflight and not self._has_cached_protocols(peer_id):
+        """Ask a peer who it is, in a task that the host owns: the library's is the system's.
+
+        Once a connection: the library asks whoever was here before no more, and then knows
+        nothing of other addresses that it has.
+        """
+        if peer_id not in self._identify_inflight and peer_id not in self._identified_peers:
             self._identify_inflight.add(peer_id)
             self._swarm.manager.run_task(self._identify, peer_id)
 
@@ -116,7 +120,8 @@ class GuardedHost(BasicHost):
                 stream = LibP2PStream(await self.new_stream(peer, [IDENTIFY_PROTOCOL]))
                 try:
                     await self.identities.receive(stream)
-                    self._identified_peers[peer] = ""
+                    if self._swarm.live(peer):
+                        self._identified_peers[peer] = ""
                 finally:
                     await stream.reset()
         except (NetworkError, RemoteProtocolError, *LIBRARY_ERRORS) as error:

@@ -68,6 +68,20 @@ def test_dialling_twice_is_one_connection(kind: Kind) -> None:
     kind.run(2, main)
 
 
+def test_who_comes_back_says_again_who_it_is(kind: Kind) -> None:
+    """It may be of another version now, and have other addresses."""
+
+    async def main(one: Node, other: Node) -> None:
+        for _ in range(2):
+            peer = await connect(one, other)
+            for node in (one, other):
+                await until(lambda node=node: all(c.agent for c in node.host.connections()))
+            await one.host.disconnect(peer)
+            await until(lambda: not (one.host.connections() or other.host.connections()))
+
+    kind.run(2, main)
+
+
 @pytest.mark.parametrize("address", ["", "nonsense", "/ip4/127.0.0.1/tcp/1", "/ip4/1.2.3/tcp/x"])
 def test_a_malformed_address_is_the_callers_fault(kind: Kind, address: str) -> None:
     async def main(one: Node) -> None:
