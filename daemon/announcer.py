@@ -188,7 +188,9 @@ class Announcer:
             await directory.put(boundary.prefix_key, link)
             await self._network.gossip.publish(topic_of(boundary.model_id), link)
         await self._call(partial(published.mark_announced, [name], int(self._now_s())))
-        if not await self._call(partial(published.next_windows, name, 1)):
+        if await self._call(partial(published.next_windows, name, 1)):
+            self._copies.leave(name)
+        else:
             await self._copies.count(name)
         return standing
 

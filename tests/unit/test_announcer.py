@@ -263,6 +263,26 @@ def test_a_chain_with_too_few_copies_counts_as_used(tmp_path: Path) -> None:
     two_nodes(tmp_path, body)
 
 
+def test_a_chain_that_has_grown_is_counted_once(tmp_path: Path) -> None:
+    """Where it ended before is a boundary, which is announced as long as it is published."""
+    chain = make_chain(16)
+    longer = make_chain(4, base=chain, seed=2)
+
+    async def body(net: Internet, ours: Net, theirs: Net, nursery: trio.Nursery) -> None:
+        publish(ours, chain, hold_s=0)
+        announcer = announcer_of(ours, replicas=2)
+        nursery.start_soon(announcer.run)
+        await trio.sleep(60)
+        assert ours.counters["chains_scarce"] == 1
+        publish(ours, longer, hold_s=0)
+        announcer.wake()
+        await trio.sleep(24 * HOUR_S)
+        assert ours.kept[-1] == longer.tip
+        assert ours.counters["chains_scarce"] == 1
+
+    two_nodes(tmp_path, body)
+
+
 def test_who_is_silent_hears_and_announces_nothing(tmp_path: Path) -> None:
     chain = make_chain(20)
 
