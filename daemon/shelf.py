@@ -119,6 +119,9 @@ class Shelves:
     ) -> None:
         """As Shelf.put."""
         size = shelf.binding.profile.window_particle_bytes
+        whole = [particle for particle in particles if particle is not None]
+        if len(whole) < len(particles):
+            raise ValueError("all blocks of such a window are fetched")
         if not self.room_for(shelf.binding):
             raise ArenaExhausted("what is fetched ahead has its share of L1 already")
         self._held_bytes += size
@@ -128,9 +131,7 @@ class Shelves:
             self._held_bytes -= size
             raise
         at = offset
-        for particle in particles:
-            if particle is None:
-                raise ValueError("all blocks of such a window are fetched")
+        for particle in whole:
             self._arena.view[at : at + len(particle)] = particle
             at += len(particle)
         if shelf in self._open:

@@ -79,6 +79,20 @@ def test_given_up_it_leaves_no_trace(tmp_path: Path) -> None:
     trio.run(main)
 
 
+def test_a_window_without_a_block_takes_no_room(tmp_path: Path) -> None:
+    async def main() -> None:
+        chain = make_chain(2)
+        async with memory_of(tmp_path) as (memory, _):
+            shelf, _ = open_shelf(memory)
+            particles = [None, *chain.particles[1][1:]]
+            with pytest.raises(ValueError, match="all blocks"):
+                await shelf.put(chain.records[1], chain.keys[1], particles)
+            assert memory.table.num_reserved == 0
+            assert memory.shelves.room_for(BINDING) == memory.table.total_bytes // 4 // WINDOW
+
+    trio.run(main)
+
+
 def test_all_shelves_together_have_a_share(tmp_path: Path) -> None:
     async def main() -> None:
         chain, other = make_chain(12), make_chain(12, seed=1)
