@@ -69,6 +69,8 @@ class Introducing:
                 _log.debug("peer %s does not say which neuron it is: %s", peer, error)
             except NetworkError as error:
                 _log.debug("peer %s: %s", peer, error)
+            except Exception:
+                _log.exception("asking peer %s which neuron it is failed", peer)
             else:
                 tries.num_left = 0
                 self._ledger.signs_as(peer, neuron, time.time())

@@ -80,7 +80,7 @@ def load_libp2p() -> type[Network]:
     """Import it; may be done in a worker thread, ahead. Raises: NetworkError."""
     try:
         from p2p.libp2p.network import Network
-    except ImportError as error:
+    except Exception as error:  # whatever others' modules raise: the user is served without
         raise NetworkError(f"libp2p cannot be loaded: {error}") from error
     return Network
 

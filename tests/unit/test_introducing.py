@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import trio
 
+import daemon.introducing
 from daemon.peering import Peering
 from glia.errors import RemoteProtocolError
-from glia.graph.neuron import Signer
+from glia.graph.neuron import NeuronId, Signer
 from p2p.frames import encode_frame
 from p2p.host import PeerId, Stream
 from p2p.introducing import INTRODUCTION, introducer, introduction, neuron_in
@@ -116,6 +117,33 @@ def test_named_peers_make_their_neurons_known_also_after_a_restart(tmp_path: Pat
         unnamed = make_peering(tmp_path / "b", Joined(net, "me3"))
         assert neuron_of(unnamed, friend.peer_id) == FRIEND.neuron.hex()
         assert not unnamed.takes()(FRIEND.neuron)
+
+    run(main)
+
+
+def test_what_goes_wrong_with_one_peer_is_no_fault_of_the_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        bad, friend = net.host("bad"), net.host("friend")
+        friend.serve(INTRODUCTION, introducer(FRIEND, friend.peer_id))
+        asking = daemon.introducing.ask_neuron
+
+        async def ask(stream: Stream) -> NeuronId:
+            if stream.peer == bad.peer_id:
+                raise ValueError("what nobody thought of")
+            return await asking(stream)
+
+        monkeypatch.setattr(daemon.introducing, "ask_neuron", ask)
+        bad.serve(INTRODUCTION, introducer(FRIEND, bad.peer_id))
+        peering = make_peering(tmp_path, Joined(net, "me"), bad.addresses()[0])
+        await nursery.start(peering.run)
+        await trio.sleep(11)
+        await peering.host.connect(friend.addresses()[0])
+        await trio.sleep(11)
+        assert (peering.counters["network_faults"], peering.why_off) == (0, "")
+        assert neuron_of(peering, friend.peer_id) == FRIEND.neuron.hex()
+        assert neuron_of(peering, bad.peer_id) == ""
 
     run(main)
 
