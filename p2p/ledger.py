@@ -49,7 +49,10 @@ class PeerEntry:
 
 
 class Ledger:
-    """At most so many peers: strangers that were not seen for longest are forgotten first."""
+    """At most so many peers: strangers that were not seen for longest are forgotten first.
+
+    To be seen costs a stranger one connection, so that pushes out nobody who gave something.
+    """
 
     def __init__(self, max_peers: int = MAX_PEERS) -> None:
         self._max = max_peers
@@ -181,18 +184,22 @@ class Ledger:
             self._entries.pop(self._least(spared))
 
     def _least(self, spared: PeerId | None) -> PeerId:
-        """A stranger, if there is one, first one that is not banned; then, whoever is longest ago.
+        """A stranger, if there is one: first one that is neither banned nor proven, then one
+        that is banned; then, whoever is longest ago.
 
         So bans, which cost a stranger three frames, push out none whom the user named.
         """
-        banned = None
+        banned = proven = None
         for peer, entry in self._entries.items():
             if entry.trust != "stranger" or peer == spared:
                 continue
-            if not entry.is_banned:
+            if entry.is_banned:
+                banned = banned or peer
+            elif entry.blocks_in:
+                proven = proven or peer
+            else:
                 return peer
-            banned = banned or peer
-        return banned or next(iter(self._entries))
+        return banned or proven or next(iter(self._entries))
 
 
 def _smoothed(old: float | None, new: float | None) -> float | None:

@@ -94,6 +94,19 @@ def test_strangers_that_were_not_seen_for_longest_are_forgotten_first() -> None:
     assert ledger.entry(A)
 
 
+def test_strangers_that_only_connect_push_out_none_that_gave_blocks() -> None:
+    ledger = Ledger(max_peers=4)
+    ledger.gave(A, MODEL, 1, 2, 0.0)
+    ledger.ban(B, True, 0.0)
+    for number in range(100):
+        ledger.seen(PeerId(f"new {number}"), 1.0)
+    assert ledger.is_proven(A)
+    assert ledger.is_banned(B)
+    for number in range(4):
+        ledger.gave(PeerId(f"gives {number}"), MODEL, 1, 2, 2.0)
+    assert [peer for peer, _ in ledger.entries()] == [f"gives {at}" for at in (3, 2, 1, 0)]
+
+
 def test_with_nobody_to_spare_the_oldest_goes() -> None:
     ledger = Ledger(max_peers=2)
     for peer in (A, B, C):
