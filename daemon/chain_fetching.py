@@ -32,6 +32,7 @@ from glia.errors import (
     NetworkError,
     NotFound,
     PeerLost,
+    QuotaExceeded,
     RemoteProtocolError,
 )
 from glia.graph.chain import prefix_keys
@@ -41,12 +42,13 @@ from glia.graph.window import WindowRecord
 from glia.local.values import SourceValue
 from p2p.asking import Asking
 from p2p.attesting import links_that_hold, num_attested
+from p2p.finding import RECORDS_BUDGET_BYTES
 from p2p.getter import Close
 from p2p.host import PeerId
 from p2p.messages import FIND, FoundChain
 from p2p.search import Answer
 from p2p.source import Provides
-from p2p.walking import Question, Walk
+from p2p.walking import Question, Walk, record_bytes
 
 _ASK_S = 10.0
 _RESET_S = 1.0
@@ -117,7 +119,18 @@ class ChainFetching:
         return Got(len(self._chain), len(walk.records), sources)
 
     async def _walk_back(self) -> None:
-        """All records that are not here; where one peer stops, another goes on."""
+        """All records that are not here; where one peer stops, another goes on.
+
+        How many there are is the word of whoever wrote the tip: held to the same bound as a
+        prompt's, before any is asked for.
+        """
+        most_bytes = self._walk.num_windows * record_bytes(self._binding.profile)
+        if most_bytes > RECORDS_BUDGET_BYTES:
+            raise QuotaExceeded(
+                f"{short(self._walk.tip)} says to be window {self._walk.num_windows:,} of its "
+                f"chain: records of {most_bytes:,} bytes are more than is taken of peers",
+                hint="--out FILE takes the record alone",
+            )
         for peer in self._peers:
             with self._blaming(peer), trio.move_on_after(_ASK_S):
                 async with self._asking(peer) as asking:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,10 +13,10 @@ import trio
 from daemon.binding import Binding
 from daemon.chain_fetching import ChainFetching, Got
 from daemon.particle_finding import find_particle
-from glia.errors import NotFound, PeerLost
+from glia.errors import NotFound, PeerLost, QuotaExceeded
 from glia.graph.ids import BlockId
 from p2p.host import Stream
-from p2p.messages import PARTICLE
+from p2p.messages import FIND, PARTICLE
 from p2p.testing.internet import Internet
 from tests.builders import CLASS, Chain
 from tests.exchange_parts import serve
@@ -74,6 +75,28 @@ def test_what_is_here_is_not_fetched_again(world: Run) -> None:
         reads = offer.num_reads
         got = await fetch(node, chain)
         assert (got.num_windows, got.num_fetched, offer.num_reads - reads) == (40, 8, 16)
+
+    world(main)
+
+
+def test_a_tip_that_says_to_be_of_an_endless_chain_is_not_walked(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(4)
+        endless = replace(chain.records[-1], position_start=16 * 2**40)
+        peer = net.host("peer")
+        asked: list[Stream] = []
+
+        async def hear(stream: Stream) -> None:
+            asked.append(stream)
+
+        peer.serve(FIND, hear)
+        await node.peering.host.connect(peer.addresses()[0])
+        binding = Binding(chain.model_id, chain.profile, CLASS)
+        peers, tell = [peer.peer_id], lambda *_: None
+        fetching = ChainFetching(node.peering, node.memory, binding, endless, peers, 0.0, tell)
+        with pytest.raises(QuotaExceeded, match="of its chain"):
+            await fetching.run()
+        assert not asked
 
     world(main)
 
