@@ -20,6 +20,7 @@ from glia.graph.neuron import NeuronId, Signer
 from p2p.frames import encode_frame
 from p2p.host import PeerId, Stream
 from p2p.introducing import INTRODUCTION, introducer, introduction, neuron_in
+from p2p.ledger import Ledger
 from p2p.testing.internet import Internet
 from p2p.testing.simulate import simulate
 from tests.architecture import ROOT
@@ -144,6 +145,39 @@ def test_what_goes_wrong_with_one_peer_is_no_fault_of_the_network(
         assert (peering.counters["network_faults"], peering.why_off) == (0, "")
         assert neuron_of(peering, friend.peer_id) == FRIEND.neuron.hex()
         assert neuron_of(peering, bad.peer_id) == ""
+
+    run(main)
+
+
+def test_peers_that_come_and_go_leave_nothing_behind_and_hold_nobody_up() -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        me, friend = net.host("me"), net.host("friend")
+        ledger = Ledger()
+        asking = daemon.introducing.Introducing(me, ledger)
+
+        async def be_silent(stream: Stream) -> None:
+            await trio.sleep_forever()
+
+        async with trio.open_nursery() as life:
+            life.start_soon(asking.run)
+            for number in range(60):
+                passer = net.host(f"passer {number}")
+                passer.serve(INTRODUCTION, be_silent)
+                await passer.connect(me.addresses()[0])
+                asking.wake()
+                await trio.sleep(0.01)
+                if number >= 20:  # the others stay, and say nothing
+                    await passer.disconnect(me.peer_id)
+            (task,) = life.child_tasks
+            assert len(task.child_nurseries[0].child_tasks) <= 8
+            friend.serve(INTRODUCTION, introducer(FRIEND, friend.peer_id))
+            await friend.connect(me.addresses()[0])
+            asking.wake()
+            await trio.sleep(20)
+            entry = ledger.entry(friend.peer_id)
+            assert entry is not None
+            assert entry.neuron == FRIEND.neuron.hex()
+            life.cancel_scope.cancel()
 
     run(main)
 
