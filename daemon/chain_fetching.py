@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from operator import or_
 
 import trio
 
@@ -109,9 +110,7 @@ class ChainFetching:
         found = await self._attested()
         closed = await self._bring(found, self._keys[len(before)])
         await self._memory.flush([record.window_id for record in walk.records])
-        hold_until_s = int(time.time() + self._hold_s)
-        put = partial(self._peering.published.put, self._chain, found.links, hold_until_s)
-        await trio.to_thread.run_sync(put)
+        await trio.to_thread.run_sync(self._offer, before, found.links)
         sources = [
             SourceValue(each.peer, each.num_blocks, each.num_bytes, each.verdict.value)
             for each in closed
@@ -191,6 +190,16 @@ class ChainFetching:
                     if each.tip == self._walk.tip:
                         return each.links
         return None
+
+    def _offer(self, before: Sequence[WindowRecord], links: Sequence[Link]) -> None:
+        """To others, unless it continues what was here and is shown to nobody: that may be
+        private, and that it is part of a public chain is the word of whoever wrote the tip.
+        Blocking. Raises: StoreError."""
+        published, names = self._peering.published, [each.window_id for each in before]
+        came = published.foreign.flags(names)
+        shown = (published.record(name) is not None for name in names)
+        if all(map(or_, came, shown)):
+            published.put(self._chain, links, int(time.time() + self._hold_s))
 
     async def _bring(self, found: Proven, key: PrefixKey) -> list[Close]:
         """The windows, into L1. Args: key: of the window before them."""

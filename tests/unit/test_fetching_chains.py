@@ -21,6 +21,7 @@ from p2p.testing.internet import Internet
 from tests.builders import CLASS, Chain
 from tests.exchange_parts import serve
 from tests.resolver_parts import Node, Shop, chain_of, head, run
+from tests.store_parts import sealed
 
 Run = Callable[..., None]
 
@@ -75,6 +76,25 @@ def test_what_is_here_is_not_fetched_again(world: Run) -> None:
         reads = offer.num_reads
         got = await fetch(node, chain)
         assert (got.num_windows, got.num_fetched, offer.num_reads - reads) == (40, 8, 16)
+
+    world(main)
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_what_is_shown_to_nobody_is_not_offered_with_what_continues_it(
+    world: Run, is_shown: bool
+) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(40)
+        ours, published = head(chain, 32), node.peering.published
+        node.store.put(sealed(ours))
+        if is_shown:
+            published.put(ours.records)
+        await node.meets("peer", chain)
+        assert (await fetch(node, chain)).num_fetched == 8
+        assert await node.matched(chain) == 40
+        assert (published.record(ours.tip) is not None) is is_shown
+        assert (published.record(chain.tip) is not None) is is_shown
 
     world(main)
 
@@ -143,6 +163,7 @@ def test_what_came_before_the_peer_went_stays_and_the_next_one_goes_on(world: Ru
         offer.spoil = lambda _, data: data
         assert (await fetch(node, chain)).num_fetched == 15
         assert await node.matched(chain) == 40
+        assert node.peering.published.record(chain.tip) is not None
 
     world(main)
 
