@@ -76,7 +76,7 @@ async def answer(parts: Parts, call: PeerCall) -> Reply:
             peering.ledger.ban(peer, call.banned, _seen_s(peering, peer))
             return _one(call, peering, peer)
         case Where():
-            return await where(peering, parts.attachments, call)
+            return await where(peering, parts.attachments, parts.registry, call)
 
 
 async def _show(shown: Publishing, call: Publish | Withdraw) -> Reply:

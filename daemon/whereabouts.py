@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import trio
 
 from daemon.attachments import Attachments
+from daemon.models_registry import ModelsRegistry
 from daemon.peering import Peering
 from daemon.searching import Wanted, wanted_of
 from glia.errors import BadRequest, MalformedParticle, NetworkError, RemoteProtocolError
@@ -26,9 +27,15 @@ _RESET_S = 1.0
 _log = logging.getLogger("gliad.where")
 
 
-async def where(peering: Peering, attachments: Attachments, call: Where) -> WhereReply:
-    """The reply. Raises: BadRequest where the model was never loaded here."""
-    own = next((each for each in attachments.all() if each.model == call.model), None)
+async def where(
+    peering: Peering, attachments: Attachments, registry: ModelsRegistry, call: Where
+) -> WhereReply:
+    """The reply: of the model in its own dtype, whatever else it was loaded in.
+
+    Raises: UnknownModel, ManifestError, BadRequest where it was never loaded here.
+    """
+    model = await trio.to_thread.run_sync(registry.get, call.model)
+    own = attachments.last(call.model, model.manifest.dtype)
     if own is None:
         raise BadRequest(
             f"{call.model} was never loaded here: what its prompts are called is not known",
