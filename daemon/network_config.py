@@ -18,7 +18,9 @@ MAX_ADDRESSES = 64
 LISTEN_HINT = 'write it like "/ip4/127.0.0.1/tcp/4001"; port 0 is any'
 PEER_HINT = 'write it like "/ip4/192.0.2.1/tcp/4001/p2p/12D3Koo...", as the other node shows it'
 
-ACCEPT_HINT = 'write "known", "any", "own", or a list of neurons, each as gliad id shows it there'
+ACCEPT_HINT = (
+    'write "lan", "known", "any", "own", or a list of neurons, each as gliad id shows it there'
+)
 _MAX_NEURONS = 1024
 
 _NEURON = re.compile(r"[0-9A-Fa-f]{64}")
@@ -55,7 +57,7 @@ class NetworkConfig:
     announce_hold_s: float = 60.0
     replicas: int = 3
     upload_bytes: int = 0
-    accept: str | tuple[str, ...] = "known"
+    accept: str | tuple[str, ...] = "lan"
     exact: str = "any"
 
     @property

@@ -24,7 +24,7 @@ from glia.graph.ids import ModelId, PrefixKey
 from glia.graph.neuron import NeuronId, Signer
 from glia.store.heard import Heard
 from glia.store.published import Published
-from p2p.accepting import STRANGER, Acquaintance
+from p2p.accepting import STRANGER, Acquaintance, is_near
 from p2p.bulk.client import BulkDialer
 from p2p.bulk.server import BulkServer
 from p2p.bulk.tls import Identity
@@ -83,7 +83,7 @@ class Peering:
         self.hints = Hints(secrets.token_bytes(32), self.ledger.is_proven)
         named = [peer_of(text) for text in config.bootstrap]
         self.acquaintance = Acquaintance(
-            self.ledger, signer.neuron, named, all_named=bool(config.psk)
+            self.ledger, signer.neuron, named, all_named=bool(config.psk), near=self._near
         )
         self._restore()
         self.counters = Counter[str]()
@@ -208,6 +208,12 @@ class Peering:
         first = dict.fromkeys(by_turns(said, self.ledger.peers_of(model_id)))
         connected = {each.peer for each in self.host.connections()}
         return [*first, *self.ledger.ranked(connected.difference(first))]
+
+    def _near(self) -> frozenset[PeerId]:
+        if self._accept.policy != "lan" or self._ports is None:
+            return frozenset()
+        connections = self._ports.host.connections()
+        return frozenset(each.peer for each in connections if is_near(each.remote_ip))
 
     def takes(self) -> Callable[[NeuronId], bool]:
         """Whether what a neuron attests may be used here, as things are now."""

@@ -1,22 +1,23 @@
 """Whose links are a reason to use K/V: decisions, pure (SECURITY T2, 3.5).
 
 A hash says that bytes are the named ones, a link says who computed them. Neither says that
-they are right; so by default only those are taken at their word whom the user named.
+they are right; so by default only those are taken at their word whom the user named, and those
+that are connected from this machine or its LAN.
 
-A peer that the user named may also pass on what others computed: links of these are then as
-good as its own.
+Such a peer may also pass on what others computed: links of these are then as good as its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Literal
 
 from p2p.host import PeerId
 from p2p.ledger import Ledger, PeerEntry, Trust
 
-Policy = Literal["any", "known", "own"]
+Policy = Literal["any", "lan", "known", "own"]
 _ORDER: tuple[Trust, ...] = ("own", "known", "stranger")
 
 
@@ -25,7 +26,8 @@ class Standing:
     """What is known of a neuron here.
 
     Attributes:
-        trust: own, known (a peer that the user named signs as it), or stranger.
+        trust: own, known (a peer that the user named signs as it, or one that is near where the
+            policy counts these), or stranger.
         is_banned: a peer that is banned signs as it.
     """
 
@@ -41,11 +43,12 @@ class Accept:
     """Whose links attest.
 
     Attributes:
-        policy: any signer, those that are known, or this node's own neuron alone.
+        policy: any signer, those that are known (with "lan": also by being near), or this
+            node's own neuron alone.
         neurons: taken whatever the policy: the user listed them.
     """
 
-    policy: Policy = "known"
+    policy: Policy = "lan"
     neurons: frozenset[bytes] = frozenset()
 
     def takes(self, neuron: bytes, standing: Standing) -> bool:
@@ -59,10 +62,18 @@ class Accept:
     def passes_on(self, trust: Trust, *, is_banned: bool) -> bool:
         """Whether what a peer offers may be used, whoever computed it.
 
-        It had to accept that itself, and the user named it: so among friends one need not know
-        all of them.
+        It had to accept that itself: so among friends one need not know all of them.
         """
-        return self.policy == "known" and trust in ("own", "known") and not is_banned
+        return self.policy in ("lan", "known") and trust in ("own", "known") and not is_banned
+
+
+def is_near(remote_ip: str) -> bool:
+    """Whether packets from there come from this machine, or its LAN. "": not known, so no."""
+    if not remote_ip:
+        return False
+    address = ip_address(remote_ip.partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    return mapped.is_private and not mapped.is_unspecified
 
 
 class Acquaintance:
@@ -72,6 +83,7 @@ class Acquaintance:
         own: this node's neuron.
         named: peers that the settings name; the ledger has those that were added since.
         all_named: whoever is in this network was given its key.
+        near: peers that count as named while they are connected.
     """
 
     def __init__(
@@ -81,27 +93,31 @@ class Acquaintance:
         named: Collection[PeerId],
         *,
         all_named: bool = False,
+        near: Callable[[], Collection[PeerId]] = frozenset,
     ) -> None:
         self._ledger, self._own, self._named = ledger, own, frozenset(named)
-        self._all_named = all_named
+        self._all_named, self._near = all_named, near
 
     def trust_of(self, peer: PeerId, entry: PeerEntry) -> Trust:
         """A peer's."""
+        return self._trust_of(peer, entry, self._near())
+
+    def _trust_of(self, peer: PeerId, entry: PeerEntry, near: Collection[PeerId]) -> Trust:
         if entry.neuron == self._own.hex():
             return "own"
-        is_named = self._all_named or peer in self._named
+        is_named = self._all_named or peer in self._named or peer in near
         return "known" if is_named and entry.trust == "stranger" else entry.trust
 
     def standings(self) -> dict[bytes, Standing]:
         """Every neuron that is no stranger, or banned; of several peers the best trust counts."""
-        found = {self._own: Standing("own")}
+        found, near = {self._own: Standing("own")}, self._near()
         for peer, entry in self._ledger.entries():
             if not entry.neuron:
                 continue
             neuron = bytes.fromhex(entry.neuron)
             before = found.get(neuron, STRANGER)
             found[neuron] = Standing(
-                min(before.trust, self.trust_of(peer, entry), key=_ORDER.index),
+                min(before.trust, self._trust_of(peer, entry, near), key=_ORDER.index),
                 before.is_banned or entry.is_banned,
             )
         return found

@@ -65,7 +65,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One open connection, as it is listed. `rtt_s`: of the last ping, None before it."""
+    """One open connection, as it is listed.
+
+    Attributes:
+        address: one of the peer's; of who dialled us, as it says.
+        rtt_s: of the last ping, None before it.
+        remote_ip: where its packets come from; "" where that is not known.
+    """
 
     peer: PeerId
     address: Address
@@ -73,6 +79,7 @@ class Connection:
     since_s: float  # trio's clock
     agent: str = ""
     rtt_s: float | None = None
+    remote_ip: str = ""
 
 
 class Host(Protocol):

@@ -76,6 +76,7 @@ class LibP2PHost:
             since_s=seen.since_s,
             agent=self._basic.identities.agent(name),
             rtt_s=seen.rtt_s,
+            remote_ip=_remote_ip(first),
         )
 
     def serve(self, protocol: str, handler: Handler, *, timeout_s: float | None = None) -> None:
@@ -178,3 +179,10 @@ class LibP2PHost:
         self._basic.identities.forget(name)
         if self._seen.pop(name, None) is not None:
             self._on_change(name, False)
+
+
+def _remote_ip(connection: object) -> str:
+    """Of the socket; what a peer says of itself is no matter."""
+    muxed = getattr(connection, "muxed_conn", None)
+    remote = muxed.get_remote_address() if muxed is not None else None
+    return str(remote[0]) if remote else ""

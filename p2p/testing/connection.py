@@ -32,13 +32,14 @@ class SimConnection(Generic[H]):
         self.there, self.back = there, back
         self.rtt_s: float | None = None
         self.lost = trio.Event()
+        self._ip = address.split("/")[2]
         self._listed = (peer, address, direction, trio.current_time())
         self._numbers = count()
         self._streams: WeakValueDictionary[int, SimStream] = WeakValueDictionary()
 
     def listed(self) -> Connection:
         """As the port lists it."""
-        return Connection(*self._listed, agent="sim", rtt_s=self.rtt_s)
+        return Connection(*self._listed, agent="sim", rtt_s=self.rtt_s, remote_ip=self._ip)
 
     def keep(self, stream: SimStream) -> None:
         """A stream that ends with the connection; it need not be given back."""

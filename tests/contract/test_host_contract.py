@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from glia.errors import BadRequest, PeerLost, PeerRefused, PeerUnreachable
+from p2p.accepting import is_near
 from p2p.host import MAX_MESSAGE_BYTES, MAX_VALUE_BYTES, Address, PeerId, Stream
 from tests.network_parts import KINDS, LIMITS, Kind, Node, read_all, read_exactly, until
 
@@ -47,6 +48,8 @@ def test_two_hosts_connect_and_list_each_other(kind: Kind) -> None:
         assert (out.peer, out.direction) == (other.host.peer_id, "out")
         assert (back.peer, back.direction) == (one.host.peer_id, "in")
         assert out.since_s <= trio.current_time()
+        assert is_near(out.remote_ip)
+        assert is_near(back.remote_ip)
 
     kind.run(2, main)
 

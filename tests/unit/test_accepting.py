@@ -6,7 +6,7 @@ import pytest
 
 from daemon.network_config import NetworkConfig
 from glia.errors import ConfigError
-from p2p.accepting import Accept, Acquaintance, Policy, Standing
+from p2p.accepting import Accept, Acquaintance, Policy, Standing, is_near
 from p2p.host import PeerId
 from p2p.ledger import Ledger, Trust
 from tests.unit.test_config import config_of
@@ -27,6 +27,9 @@ A, B, C = PeerId("peer-a"), PeerId("peer-b"), PeerId("peer-c")
         ("known", False, "own", False),
         ("known", True, "any", False),
         ("known", True, "known", False),
+        ("known", False, "lan", True),
+        ("known", True, "lan", False),
+        ("stranger", False, "lan", False),
         ("stranger", False, "any", True),
         ("stranger", False, "known", False),
         ("stranger", False, "own", False),
@@ -40,16 +43,38 @@ def test_whose_word_is_taken(trust: Trust, is_banned: bool, policy: Policy, take
 
 
 def test_strangers_are_not_taken_unless_asked_for() -> None:
-    assert NetworkConfig().accepted == Accept("known")
+    assert NetworkConfig().accepted == Accept("lan")
 
 
-@pytest.mark.parametrize("policy", ["any", "known", "own"])
+@pytest.mark.parametrize(
+    "remote_ip", ["127.0.0.1", "192.168.1.9", "10.0.0.1", "fe80::1%eth0", "::1"]
+)
+def test_peers_of_this_machine_and_its_lan_are_near(remote_ip: str) -> None:
+    assert is_near(remote_ip)
+    assert is_near("::ffff:192.168.1.9")
+
+
+@pytest.mark.parametrize("remote_ip", ["", "::", "1.1.1.1", "2606:4700::1", "::ffff:1.1.1.1"])
+def test_others_are_not(remote_ip: str) -> None:
+    assert not is_near(remote_ip)
+
+
+def test_who_is_near_counts_as_named_while_connected() -> None:
+    ledger, near = Ledger(), {A}
+    ledger.signs_as(A, FRIEND, 0.0)
+    acquaintance = Acquaintance(ledger, OWN, [], near=lambda: near)
+    assert acquaintance.standings()[FRIEND] == Standing("known")
+    near.clear()
+    assert acquaintance.standings()[FRIEND] == Standing("stranger")
+
+
+@pytest.mark.parametrize("policy", ["any", "lan", "known", "own"])
 @pytest.mark.parametrize("trust", ["own", "known", "stranger"])
 @pytest.mark.parametrize("is_banned", [False, True])
 def test_what_named_peers_pass_on_is_as_good_as_theirs(
     policy: Policy, trust: Trust, is_banned: bool
 ) -> None:
-    expected = policy == "known" and trust != "stranger" and not is_banned
+    expected = policy in ("lan", "known") and trust != "stranger" and not is_banned
     assert Accept(policy).passes_on(trust, is_banned=is_banned) is expected
 
 
@@ -89,7 +114,8 @@ def test_a_peer_that_signs_as_we_do_is_ours() -> None:
 @pytest.mark.parametrize(
     ("text", "accepted"),
     [
-        ("", Accept("known")),
+        ("", Accept("lan")),
+        ('accept = "known"', Accept("known")),
         ('accept = "any"', Accept("any")),
         ('accept = "own"', Accept("own")),
         ("accept = []", Accept("own")),
