@@ -21,6 +21,7 @@ from glia.errors import (
     BadRequest,
     CapacityError,
     GliaError,
+    PeerLost,
     PeerRefused,
     RemoteProtocolError,
     StoreError,
@@ -124,9 +125,12 @@ class Provider:
         self._budget = SendingBudget(self._limits.total_bytes, self._limits.peer_bytes)
         self._read = read
         self._questions, self._wants = Turns(), Turns()
+        self._sending = trio.Lock()  # first come, first served
+        self._is_here: Callable[[PeerId], bool] = lambda _: True
 
     def serve_on(self, host: Host) -> None:
         """Answer on this host from now on."""
+        self._is_here = lambda peer: any(each.peer == peer for each in host.connections())
         for protocol, handler in (
             (FIND, self.find),
             (BLOCKS, self.blocks),
@@ -245,7 +249,7 @@ class Provider:
 
     async def _send_bodies(self, stream: Stream, found: Sequence[memoryview | None]) -> None:
         num_blocks, num_bytes = sum(map(bool, found)), sum(map(_size, found))
-        await self._wait_for_turn(num_bytes + LENGTH.size * len(found))
+        await self._wait_for_turn(stream.peer, num_bytes + LENGTH.size * len(found))
         for piece in bodies(found):
             await send_body(stream, piece)
         self._tell(stream.peer, Served(num_blocks, num_bytes))
@@ -269,11 +273,23 @@ class Provider:
             await self._send_bodies(stream, [memoryview(record)])
 
     async def _send(self, stream: Stream, data: bytes) -> None:
-        await self._wait_for_turn(len(data))
+        await self._wait_for_turn(stream.peer, len(data))
         await send_body(stream, data)
 
-    async def _wait_for_turn(self, num_bytes: int) -> None:
-        await trio.sleep(self._upload.take(num_bytes, trio.current_time()))
+    async def _wait_for_turn(self, peer: PeerId, num_bytes: int) -> None:
+        """Nobody waits for what would be sent to somebody who has gone. Raises: PeerLost."""
+        if self._upload.batch_bytes is None:
+            await trio.lowlevel.checkpoint()
+            return
+        async with self._sending:
+            if not self._is_here(peer):
+                raise PeerLost("the peer went before its turn came")
+            wait_s = self._upload.take(num_bytes, trio.current_time())
+            try:
+                await trio.sleep(wait_s)
+            except trio.Cancelled:
+                self._upload.give_back(num_bytes)
+                raise
 
 
 def _size(particle: memoryview | None) -> int:

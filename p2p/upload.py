@@ -37,6 +37,10 @@ class UploadLimit:
         self._at_s = now_s
         return max(0.0, -self._level / self._rate)
 
+    def give_back(self, num_bytes: int) -> None:
+        """Of what was taken, so many were not sent."""
+        self._level += num_bytes
+
 
 class Held:
     """A part of a budget."""

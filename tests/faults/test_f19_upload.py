@@ -85,3 +85,41 @@ def test_under_an_upload_limit_a_greedy_peer_takes_its_share(resets: bool) -> No
         print("f19_upload", name, shared[name] / alone[name], 0.5)
         assert shared[name] >= 0.5 * alone[name]
     assert shared["one"] == pytest.approx(shared["two"], rel=0.1)
+
+
+@pytest.mark.fault("F19")
+def test_peers_that_want_much_and_go_hold_nobody_up() -> None:
+    async def main(net: Internet) -> None:
+        host, one = net.host("host"), net.host("one")
+        sent = Counter[PeerId]()
+
+        def tell(peer: PeerId, served: Served) -> None:
+            sent[peer] += served.num_bytes
+
+        Provider(ChainOffer(CHAIN), tell, UploadLimit(RATE), at_once).serve_on(host)
+        await meet(one, host)
+        ids = [block_id for block_id, _ in CHAIN.blocks()]
+        wants = encode_frame(encode(GetBlocks(tuple((ids * 99)[:MAX_WANTS]))))
+
+        async def come_and_go() -> None:
+            for number in range(10 * int(SPAN_S)):
+                passer = net.host(f"passer {number}")
+                await passer.connect(host.addresses()[0])
+                stream = await passer.open(host.peer_id, BLOCKS)
+                await stream.send_all(wants)
+                await trio.sleep(0.1)
+                await passer.disconnect(host.peer_id)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: ask_on(one, host, CHAIN, resets=False))
+            nursery.start_soon(come_and_go)
+            await trio.sleep(5.0)
+            sent.clear()
+            await trio.sleep(SPAN_S - 5.0)
+            nursery.cancel_scope.cancel()
+        rate = sent[one.peer_id] / (SPAN_S - 5.0)
+        print("f19_upload", "those that go", rate / RATE, 0.3)
+        assert rate >= 0.3 * RATE
+        assert sum(sent.values()) <= 1.1 * RATE * (SPAN_S - 5.0)
+
+    in_world(main)
