@@ -227,6 +227,8 @@ class ChainFetching:
                 came = [record.window_id for record in sink.records]
                 with trio.CancelScope(shield=True):
                     await _settle(partial(foreign.settle, names, came))
+        if transfer.failure is not None:
+            raise transfer.failure
         if why:
             raise _broken_off(why, len(sink.records), len(names))
         return transfer.closed

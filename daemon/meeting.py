@@ -102,6 +102,7 @@ class Meeting:
                 with trio.CancelScope(shield=True):
                     await trio.to_thread.run_sync(self._foreign.settle, names, took)
         except GliaError as error:
+            self._why = "disk"
             _log.warning("fetching beside a run: %s", error)
         finally:
             self._shelf.close()

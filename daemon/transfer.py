@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 
 import trio
 
 from daemon.binding import Binding
 from daemon.peering import Peering
-from glia.errors import ArenaExhausted, GliaError, MalformedParticle
+from glia.errors import ArenaExhausted, GliaError, MalformedParticle, StoreError, StoreFull
 from glia.graph.ids import BlockId
 from glia.graph.window import WindowRecord
 from p2p.fetching import Fetch, Sink
@@ -16,6 +17,8 @@ from p2p.getter import Close, Session
 from p2p.host import PeerId, Stream
 from p2p.messages import BLOCKS
 from p2p.source import Provides
+
+_log = logging.getLogger("gliad.transfer")
 
 
 class Transfer:
@@ -28,6 +31,7 @@ class Transfer:
 
     Attributes:
         closed: what each peer gave.
+        failure: why what came could not be written, where that ended it.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Transfer:
         self._fetch: Fetch | None = None
         self.closed: list[Close] = []
         self.is_cancelled = False
+        self.failure: StoreError | StoreFull | None = None
 
     async def run(self, sink: Sink) -> str:
         """Why not all of it came, as FetchedValue says it; "" where it did."""
@@ -65,6 +70,10 @@ class Transfer:
             return "room"
         except MalformedParticle:
             return "broken"
+        except (StoreError, StoreFull) as error:
+            _log.warning("what peers send cannot be kept: %s", error)
+            self.failure = error
+            return "disk"
         except GliaError:  # what was here is gone
             return "lost"
         if self._session.malformed:

@@ -52,6 +52,7 @@ _WHY_NOT = {
     "differs": "the chain that peers have continues other K and V than this model gives",
     "lost": "the peers that had more are gone, or sent what it is not",
     "room": "L1 has no room",
+    "disk": "what peers send cannot be written: gliad doctor says more",
     "broken": "the chain that peers have is broken",
 }
 _ENDS = {"done": "", "lacking": ", then had no more"}

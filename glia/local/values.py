@@ -134,8 +134,8 @@ class FetchedValue(Struct, frozen=True):
         more), unheard (who was asked did not answer in time), untrusted (what peers have is
         attested by neurons whose word is not taken), slow (computing is sooner), met (what is
         before them was computed in the same time), differs (what was computed is not what the
-        chain continues), lost (whoever had it is gone, or lied), room (L1 has none), broken
-        (the chain is).
+        chain continues), lost (whoever had it is gone, or lied), room (L1 has none), disk
+        (what comes cannot be written), broken (the chain is).
     """
 
     num_tokens: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,8 @@ import trio
 from daemon.binding import Binding
 from daemon.chain_fetching import ChainFetching, Got
 from daemon.particle_finding import find_particle
-from glia.errors import NotFound, PeerLost, QuotaExceeded
-from glia.graph.ids import BlockId
+from glia.errors import NotFound, PeerLost, QuotaExceeded, StoreFull
+from glia.graph.ids import BlockId, WindowId
 from p2p.host import Stream
 from p2p.messages import FIND, PARTICLE
 from p2p.testing.internet import Internet
@@ -164,6 +164,25 @@ def test_what_came_before_the_peer_went_stays_and_the_next_one_goes_on(world: Ru
         assert (await fetch(node, chain)).num_fetched == 15
         assert await node.matched(chain) == 40
         assert node.peering.published.record(chain.tip) is not None
+
+    world(main)
+
+
+def test_a_full_disk_is_no_fault_of_a_peer(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(40)
+        await node.meets("peer", chain)
+
+        def expect(_: Sequence[WindowId]) -> None:
+            raise StoreFull("full", hint="make room")
+
+        node.peering.published.foreign.expect = expect  # type: ignore[method-assign]
+        with pytest.raises(StoreFull, match="full"):
+            await fetch(node, chain)
+        resolved = await node.resolve(chain)
+        assert (resolved.why, resolved.num_windows) == ("disk", 0)
+        assert not any(entry.num_bad for _, entry in node.peering.ledger.entries())
+        assert node.memory.table.num_reserved == 0
 
     world(main)
 

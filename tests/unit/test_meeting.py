@@ -250,7 +250,7 @@ def test_where_it_cannot_be_written_that_they_are_a_peers_all_is_computed(world:
 
         node.peering.published.foreign.expect = expect  # type: ignore[method-assign]
         got = await answer(node, CHAIN)
-        assert (got.num_computed, shop.num_reads, got.value.why) == (NUM, 0, "slow")
+        assert (got.num_computed, shop.num_reads, got.value.why) == (NUM, 0, "disk")
         assert not node.memory.shelves._open
 
     world(main)
