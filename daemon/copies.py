@@ -16,7 +16,7 @@ import trio
 
 from glia.errors import GliaError
 from glia.graph.ids import WindowId
-from p2p.host import Directory, Found, Host
+from p2p.host import Directory, Found
 from p2p.provider import RunBlocking
 
 _LOOK_S = 20.0  # of what one boundary may take
@@ -26,9 +26,6 @@ class Network(Protocol):
     """What it needs of daemon.peering.Peering."""
 
     counters: Counter[str]
-
-    @property
-    def host(self) -> Host: ...
 
     @property
     def directory(self) -> Directory: ...
@@ -59,9 +56,8 @@ class Copies:
             return
         found: Sequence[Found] = ()
         with suppress(GliaError), trio.move_on_after(_LOOK_S):
-            found = await self._network.directory.providers(tip, self._replicas + 1)
-        others = {each.peer for each in found} - {self._network.host.peer_id}
-        if len(others) >= self._replicas:
+            found = await self._network.directory.providers(tip, self._replicas)
+        if len(found) >= self._replicas:
             self.leave(tip)
             return
         self._scarce.add(tip)
