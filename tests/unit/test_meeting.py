@@ -344,6 +344,17 @@ def test_what_continues_another_front_is_not_taken(world: Run) -> None:
     world(main)
 
 
+def test_a_chain_of_another_class_is_not_met(world: Run) -> None:
+    """No window that is computed here is one that it continues."""
+
+    async def main(node: Node, net: Internet) -> None:
+        await knows_speed(node, net, 0.5, chain=chain_of(NUM, numerics_class="native:other"))
+        got = await answer(node, CHAIN)
+        assert (got.num_computed, got.value.num_met, got.value.why) == (NUM, 0, "slow")
+
+    world(main)
+
+
 def test_what_the_engine_computes_in_one_go_is_not_fetched_beside_it(world: Run) -> None:
     """It could take none of that: no border of a piece is left."""
 

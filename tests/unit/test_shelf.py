@@ -12,6 +12,8 @@ from daemon.loading import FROM_PEER
 from daemon.memory import Memory
 from daemon.shelf import Shelf
 from glia.errors import ArenaExhausted, NotFound
+from glia.graph.ids import WindowId
+from glia.graph.window import WindowRecord
 from tests.builders import MODEL, TINY, Chain, make_chain
 from tests.store_parts import sealed
 from tests.unit.test_adopting import BINDING, WINDOW, bytes_of, joined, memory_of
@@ -89,6 +91,29 @@ def test_a_window_without_a_block_takes_no_room(tmp_path: Path) -> None:
                 await shelf.put(chain.records[1], chain.keys[1], particles)
             assert memory.table.num_reserved == 0
             assert memory.shelves.room_for(BINDING) == memory.table.total_bytes // 4 // WINDOW
+
+    trio.run(main)
+
+
+def test_what_is_forgotten_while_it_is_looked_up_leads_to_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        chain = make_chain(6)
+        async with memory_of(tmp_path) as (memory, store):
+            store.put(sealed(chain, range(4)))
+            shelf, taken = open_shelf(memory)
+            await put(shelf, chain, 4, 6)
+            get = memory.records.get_now
+
+            def found_just_before(name: WindowId) -> WindowRecord | None:
+                record = get(name)
+                trio.from_thread.run_sync(memory.hidden.hide, [name])
+                return record
+
+            memory.records.get_now = found_just_before  # type: ignore[method-assign]
+            with pytest.raises(NotFound):
+                await memory.shelves.adopt(BINDING, chain.window_ids[3], rest(chain, 4))
+            assert (shelf.num_taken, taken) == (0, [])
+            shelf.close()
 
     trio.run(main)
 
