@@ -48,6 +48,7 @@ from daemon.uses import Uses
 from glia.allocator import limit_heap
 from glia.errors import NetworkError
 from glia.local.address import socket_path
+from glia.store.base import BlockStore
 from glia.store.disk import DiskStore
 from glia.store.published import Published
 from glia.store.reserve import RESERVE_BYTES
@@ -127,7 +128,7 @@ def _prepared(config: Config) -> Iterator[Prepared]:
         door = open_door(config.http, paths)
         if door is not None:
             stack.callback(door.close)
-        published = _open_published(config, paths, stack)
+        published = _open_published(config, paths, store, stack)
         peering = None
         if published is not None:
             agent = f"gliad/{gliad_version()}"
@@ -147,11 +148,18 @@ def _prepared(config: Config) -> Iterator[Prepared]:
         _log.info("gliad ends")
 
 
-def _open_published(config: Config, paths: Paths, stack: ExitStack) -> Published | None:
-    """Also without a network: what was published stays when conversations are forgotten."""
+def _open_published(
+    config: Config, paths: Paths, store: BlockStore, stack: ExitStack
+) -> Published | None:
+    """Also without a network: what was published stays when conversations are forgotten.
+
+    Who has a neuron was on the network: where the index is gone, nothing says which of the
+    windows that are here came from peers.
+    """
     if not config.network.enabled and not paths.published.exists():
         return None
-    published = Published(paths.published)
+    is_lost = paths.neuron_key.exists() and any(True for _ in store.windows())
+    published = Published(paths.published, is_lost=is_lost)
     stack.callback(published.close)
     return published
 

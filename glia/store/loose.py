@@ -22,7 +22,7 @@ from glia.store.index import WRITE_BUFFER_BYTES, Change, Index, IndexDamaged, fi
 _INDEX, _COPY, _BAD = "index", "index.copy", "index.bad"
 _VERSION = b"version"
 _UNSCRUBBED = b"unscrubbed"
-BEGUN_ANEW = b"begun anew"  # in an index that took the place of a damaged one, until told otherwise
+BEGUN_ANEW = b"begun anew"  # in an index in place of a damaged or lost one, until told otherwise
 _VERSION_BYTES = 2
 _ROWS_PER_BATCH = 4096
 _T = TypeVar("_T")
@@ -36,9 +36,12 @@ class LooseIndex:
         num_set_aside: since opening; the last one that was is at `path`/index.bad.
     """
 
-    def __init__(self, path: Path, version: int) -> None:
-        """Open or create. Raises: StoreBroken, StoreFull, StoreLocked, StoreVersion."""
-        self._path, self._version = path, version
+    def __init__(self, path: Path, version: int, *, is_lost: bool = False) -> None:
+        """Open or create. Raises: StoreBroken, StoreFull, StoreLocked, StoreVersion.
+
+        Args: is_lost: where there is none there was one, as if it were damaged.
+        """
+        self._path, self._version, self._is_lost = path, version, is_lost
         self._turn = threading.RLock()
         self._refused = False
         self.num_set_aside = 0
@@ -121,7 +124,7 @@ class LooseIndex:
         """Raises: StoreBroken, StoreFull, StoreLocked, StoreVersion, OSError."""
         path = self._path / _INDEX
         if not path.exists():
-            return self._create()
+            return self._create(is_anew=self._is_lost)
         try:
             return self._checked(Index(path))
         except IndexDamaged as error:

@@ -52,9 +52,12 @@ class Published(PublishedReader):
         foreign: windows that came from peers, published or not.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Open or create. Raises: StoreBroken, StoreFull, StoreLocked, StoreVersion."""
-        super().__init__(LooseIndex(path, PUBLISHED_VERSION))
+    def __init__(self, path: Path, *, is_lost: bool = False) -> None:
+        """Open or create. Raises: StoreBroken, StoreFull, StoreLocked, StoreVersion.
+
+        Args: is_lost: where there is none there was one, as if it were damaged.
+        """
+        super().__init__(LooseIndex(path, PUBLISHED_VERSION, is_lost=is_lost))
         self._lock = threading.Lock()  # of writing
         self.foreign = Foreign(self._index, self._lock)
 

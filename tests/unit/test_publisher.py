@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -208,8 +209,8 @@ def test_of_a_span_that_is_partly_a_peer_s_the_rest_is_signed(rig: Rig, num_fore
     run_rig(rig, body)
 
 
-@pytest.mark.parametrize("is_running", [True, False])
-def test_after_a_damage_nothing_that_is_here_is_signed(rig: Rig, is_running: bool) -> None:
+@pytest.mark.parametrize("how", ["while it runs", "files", "directory"])
+def test_after_a_damage_nothing_that_is_here_is_signed(rig: Rig, how: str) -> None:
     """Nothing says any more what of it had come from peers."""
     chain = make_chain(20)
     longer = make_chain(4, base=chain, seed=2)
@@ -218,7 +219,7 @@ def test_after_a_damage_nothing_that_is_here_is_signed(rig: Rig, is_running: boo
         await rig.say("story", chain, 20 * SIZE)
         await settled(lambda: rig.visible(chain) == 20)
         assert rig.spans(chain) == [(0, 16), (16, 20)]
-        if is_running:
+        if how == "while it runs":
             index = rig.published._index
             index._begin_anew(index._index, IndexDamaged("a test"))
             rig.publisher.look_anew()
@@ -234,10 +235,12 @@ def test_after_a_damage_nothing_that_is_here_is_signed(rig: Rig, is_running: boo
 
     run_rig(rig, first)
     rig.published.close()
-    if not is_running:
+    if how == "files":
         for path in (rig.path / "published" / "index").glob("*"):
             path.write_bytes(b"")
-    rig.published = Published(rig.path / "published")
+    if how == "directory":
+        shutil.rmtree(rig.path / "published")
+    rig.published = Published(rig.path / "published", is_lost=how == "directory")
     rig.publisher = rig.new_publisher()
     run_rig(rig, then)
 
