@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from dataclasses import dataclass, field
 
 import trio
@@ -10,14 +11,18 @@ import trio
 from daemon.peering import Peering
 from glia.errors import BadRequest, HashMismatch, NetworkError, RemoteProtocolError
 from glia.local.values import SourceValue
+from p2p.choosing import in_drawn_order
+from p2p.host import Found as Provider
 from p2p.host import PeerId
 from p2p.messages import PARTICLE
 from p2p.particles import ask_particle
 
 _MAX_CONNECTED = 32
-_MAX_PROVIDERS = 16
+_MAX_PROVIDERS = 128
+_MAX_MET = 16  # asked, and met at once
 _MAX_AT_ONCE = 4  # each may send as much as the largest particle
 _DIRECTORY_S = 10.0
+_MEET_S = 3.0  # one of them: anybody may be in the directory, with addresses where nobody is
 _RESET_S = 1.0
 _log = logging.getLogger("gliad.fetch")
 
@@ -48,8 +53,12 @@ async def find_particle(peering: Peering, name: bytes) -> Found:
     connected = {each.peer for each in peering.host.connections()}
     await _ask_all(peering, name, peering.ledger.ranked(connected)[:_MAX_CONNECTED], found)
     if found.particle is None:
-        met = [peer for peer in await _met(peering, name) if peer not in connected]
-        await _ask_all(peering, name, peering.ledger.ranked(met), found)
+        met = await _met(peering, name)
+        others = [peer for peer in met if peer not in connected][:_MAX_MET]
+        await _ask_all(peering, name, peering.ledger.ranked(others), found)
+        for peer, is_new in met.items():
+            if is_new and peer not in found.peers:
+                await peering.part(peer)
     return found
 
 
@@ -84,14 +93,25 @@ async def _ask(
                 found.peers.append(peer)
 
 
-async def _met(peering: Peering, name: bytes) -> list[PeerId]:
-    """Peers of the directory that can be reached."""
-    met: list[PeerId] = []
-    with trio.move_on_after(_DIRECTORY_S):
-        for each in await peering.directory.providers(name, _MAX_PROVIDERS):
+async def _met(peering: Peering, name: bytes) -> dict[PeerId, bool]:
+    """Peers of the directory that can be reached, several tried at once; whether each is new."""
+    met: dict[PeerId, bool] = {}
+    limiter = trio.CapacityLimiter(_MAX_MET)
+
+    async def meet(each: Provider) -> None:
+        async with limiter:
             try:
-                await peering.meet(each)
-                met.append(each.peer)
+                with trio.move_on_after(_MEET_S):
+                    met[each.peer] = await peering.meet(each)
             except (NetworkError, BadRequest) as error:
                 _log.debug("%s of the directory: %s", each.peer, error)
+        if len(met) >= _MAX_MET:
+            nursery.cancel_scope.cancel()
+
+    with trio.move_on_after(_DIRECTORY_S):
+        providers = await peering.directory.providers(name, _MAX_PROVIDERS)
+        source, is_proven = random.SystemRandom(), peering.ledger.is_proven
+        async with trio.open_nursery() as nursery:
+            for each in in_drawn_order(providers, source, is_proven):
+                nursery.start_soon(meet, each)
     return met

@@ -252,3 +252,19 @@ def test_who_has_it_is_found_in_the_directory(world: Run) -> None:
         assert (await fetch(node, chain)).num_fetched == 20
 
     world(main)
+
+
+def test_who_is_in_the_directory_and_nowhere_else_holds_nobody_up(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(20)
+        rendezvous, far = net.host("rendezvous"), net.host("far")
+        serve(far, Shop(node.path / "far", chain))
+        await node.knows(rendezvous)
+        for host in [*(net.host(f"gone {number}") for number in range(12)), far]:
+            await host.connect(rendezvous.addresses()[0])
+            await host.directory.provide(chain.tip)
+            if host is not far:
+                net.vanish(host.name)
+        assert (await fetch(node, chain)).num_fetched == 20
+
+    world(main)
