@@ -71,6 +71,9 @@ def wanted_of(
     return Wanted(binding, whole, here, keys, exact)
 
 
+_Links = dict[tuple[PeerId, bytes], tuple[list[Link], list[Link]]]  # by peer and tip
+
+
 @dataclass(frozen=True)
 class _Claimed:
     """What peers said.
@@ -177,29 +180,12 @@ class Searcher:
             own_class=binding.numerics_class,
             held=here.get,
         )
-        claimed: dict[tuple[PeerId, bytes], tuple[list[Link], list[Link]]] = {}
-
-        def check(peer: PeerId, chain: FoundChain, walk: Walk) -> bool:
-            num_before = _num_before(binding, walk.base)
-            records = [*wanted.here[:num_before], *walk.records]
-            if records[-1].numerics_class != chain.numerics_class:
-                return False
-            hold, may = links_that_hold(chain.links, records, wanted.keys, self._now_s())
-            taken = (hold, may) if self._passes_on(peer) else (self._taken(hold), self._taken(may))
-            claimed[peer, chain.tip] = taken
-            if num_attested(itertools.chain(*taken), num_before) >= chain.num_windows:
-                return True
-            self._num_taken = max(self._num_taken, num_attested(taken[0], num_before))
-            is_untrusted = num_attested([*hold, *may], num_before) >= chain.num_windows
-            self._is_untrusted |= is_untrusted
-            self._counters["chains_untrusted" if is_untrusted else "chains_unattested"] += 1
-            return False
-
+        claimed: _Links = {}
         finder = Finder(
             question,
             pairs(wanted.keys[1:], counts),
             self._roads(use_directory),
-            check,
+            partial(self._check, wanted, claimed),
             self._peering.lied,
             self._nursery,
             at_least=counts[0] - 1,
@@ -210,6 +196,25 @@ class Searcher:
             return _Claimed(finding.unheard)
         answer = replace(finding.answer, providers=self._measured(finding.answer.providers))
         return _Claimed(finding.unheard, answer, *claimed[answer.peer, answer.chain.tip])
+
+    def _check(
+        self, wanted: Wanted, claimed: _Links, peer: PeerId, chain: FoundChain, walk: Walk
+    ) -> bool:
+        """Whether all of a chain is attested, or may be; the links for that go to `claimed`."""
+        num_before = _num_before(wanted.binding, walk.base)
+        records = [*wanted.here[:num_before], *walk.records]
+        if records[-1].numerics_class != chain.numerics_class:
+            return False
+        hold, may = links_that_hold(chain.links, records, wanted.keys, self._now_s())
+        taken = (hold, may) if self._passes_on(peer) else (self._taken(hold), self._taken(may))
+        claimed[peer, chain.tip] = taken
+        if num_attested(itertools.chain(*taken), num_before) >= chain.num_windows:
+            return True
+        self._num_taken = max(self._num_taken, num_attested(taken[0], num_before))
+        is_untrusted = num_attested([*hold, *may], num_before) >= chain.num_windows
+        self._is_untrusted |= is_untrusted
+        self._counters["chains_untrusted" if is_untrusted else "chains_unattested"] += 1
+        return False
 
     async def _attested(self, wanted: Wanted) -> list[tuple[int, WindowId]]:
         """Windows of the prompt that those whose word is taken were heard to attest."""
