@@ -112,12 +112,13 @@ class Acquaintance:
         """Every neuron that is no stranger, or banned; of several peers the best trust counts."""
         found, near = {self._own: Standing("own")}, self._near()
         for peer, entry in self._ledger.entries():
-            if not entry.neuron:
-                continue
+            trust = self._trust_of(peer, entry, near) if entry.neuron else "stranger"
+            if not entry.neuron or (trust == "stranger" and not entry.is_banned):
+                continue  # most may be such, and this is asked for each few messages
             neuron = bytes.fromhex(entry.neuron)
             before = found.get(neuron, STRANGER)
             found[neuron] = Standing(
-                min(before.trust, self._trust_of(peer, entry, near), key=_ORDER.index),
+                min(before.trust, trust, key=_ORDER.index),
                 before.is_banned or entry.is_banned,
             )
         return found
