@@ -13,7 +13,14 @@ from daemon.peering import Peering
 from daemon.publishing import Publishing
 from daemon.reaching import reach
 from daemon.whereabouts import where
-from glia.errors import BadRequest, NetworkError, NotFound, PeerUnreachable, QuotaExceeded
+from glia.errors import (
+    BadRequest,
+    NetworkError,
+    NotFound,
+    PeerRefused,
+    PeerUnreachable,
+    QuotaExceeded,
+)
 from glia.local.messages import (
     AddPeer,
     BanPeer,
@@ -115,6 +122,8 @@ async def _add(peering: Peering, address: str) -> PeerId:
     if not is_peer_address(address):
         raise BadRequest(f"not an address of a peer: {address[:60]!r}", hint=PEER_HINT)
     peer = peer_of(address)
+    if peering.ledger.is_banned(peer):
+        raise PeerRefused(f"peer {peer} is banned", hint=f"gliad peers ban {peer} --undo")
     with suppress(PeerUnreachable):  # then it is dialled again, and listed as not connected
         await reach(peering.host, [Address(address)])
     if not peering.kept.keep(peer, [Address(address)]):

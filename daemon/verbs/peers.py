@@ -11,6 +11,7 @@ from daemon import show
 from daemon.verbs.arguments import absolute
 from daemon.verbs.watching import add_flags, listing
 from glia.client import Client
+from glia.local.messages.peers import MAX_PEER_TEXT
 from glia.local.network_values import PeerValue
 
 _ID_END = 10  # characters; how all ids begin is the same
@@ -44,10 +45,16 @@ def _add_changes(changes: Any) -> None:
     ban.add_argument("--undo", action="store_true", help="no longer")
     ban.set_defaults(verb=_ban)
     for verb in (forget, ban):
-        verb.add_argument("peer", metavar="PEER", help="its id, or how that ends")
+        verb.add_argument("peer", type=_peer, metavar="PEER", help="its id, or how that ends")
     for verb in (add, forget, ban):  # what stands behind must not lose what `peers` parsed
         verb.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
         verb.add_argument("--data-dir", type=absolute, metavar="DIR", default=argparse.SUPPRESS)
+
+
+def _peer(text: str) -> str:
+    if not 0 < len(text) <= MAX_PEER_TEXT:
+        raise argparse.ArgumentTypeError("not a peer's id, nor how one ends")
+    return text
 
 
 def _id(args: argparse.Namespace) -> int:

@@ -71,6 +71,7 @@ def test_peers_are_added_banned_and_forgotten_also_after_a_restart() -> None:
         until(lambda: one.connected() == other.connected() == [])
         refused = other("peers", "add", one.address, code=9)
         assert "banned" in refused.stderr
+        assert f"{peer} --undo" in refused.stderr
         other("peers", "ban", peer[-8:], "--undo")
         until(lambda: other.connected() == [peer])
 

@@ -124,6 +124,14 @@ def test_a_peer_is_forgotten_and_banned(node: FakeGliad, network: Network, capfd
     assert not sent(node, m.BanPeer).banned
 
 
+@pytest.mark.parametrize("name", ["", "x" * 129])
+def test_what_names_no_peer_is_not_sent(node: FakeGliad, capfd: Any, name: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        say(capfd, "peers", "ban", name)
+    assert ended.value.code == 2
+    assert "not a peer's id" in capfd.readouterr().err
+
+
 def test_errors_name_the_node(
     node: FakeGliad, network: Network, capfd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

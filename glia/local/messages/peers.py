@@ -10,7 +10,8 @@ from glia.local.messages.base import Call, Reply
 from glia.local.network_values import HolderValue, PeerValue
 from glia.local.values import Count, Label, Name, SourceValue, Tokens
 
-PeerText = Annotated[str, Meta(min_length=1, max_length=128)]
+MAX_PEER_TEXT = 128  # characters
+PeerText = Annotated[str, Meta(min_length=1, max_length=MAX_PEER_TEXT)]
 
 
 class Identity(Call, frozen=True):
