@@ -189,7 +189,6 @@ class Broker:
             finally:
                 with trio.CancelScope(shield=True):
                     await clock.resolved.end()
-            await clock.resolved.relayed.wait()  # else it would be published as our own
             self._resolver.learn(clock.resolved, generated)
             is_exact = await self._resolver.is_exact(
                 clock.resolved, generated, required=bool(call.exact)

@@ -60,10 +60,13 @@ class Resolved:
         return event if self.pursuit is None else self.pursuit.heard(event)
 
     async def end(self) -> None:
-        """The run has ended: nothing more is fetched, and what was not taken is given back."""
+        """The run has ended: nothing more is fetched, and what was not taken is given back.
+
+        What came is offered by then: what of it is to be forgotten is taken back after that.
+        """
         if self.pursuit is not None:
             self.pursuit.stop()
-            await self.pursuit.ended.wait()
+            await self.relayed.wait()
 
     @property
     def timings_ms(self) -> dict[str, float]:
@@ -181,7 +184,12 @@ class Resolver:
         pursuit = Pursuit(self._memory, peering, task, tell, self._counters, self._nursery)
         resolved.pursuit = pursuit
         self._nursery.start_soon(self._pursue, peering, pursuit, resolved.relayed)
-        await pursuit.until_begin()
+        try:
+            await pursuit.until_begin()
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await resolved.end()
+            raise
 
     async def _pursue(self, peering: Peering, pursuit: Pursuit, done: trio.Event) -> None:
         try:

@@ -224,6 +224,25 @@ def test_windows_of_another_class_are_taken_unless_it_is_to_be_exact(world: Run)
     world(main)
 
 
+def test_of_a_prompt_that_is_given_up_nothing_is_offered_later(world: Run) -> None:
+    """Else what is forgotten with it would be offered again behind that."""
+
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(40)
+        await node.meets("peer", chain)
+        net.link("me", "peer", bytes_per_s=4 * chain.profile.window_particle_bytes / WINDOW_S)
+        with trio.move_on_after(6 * WINDOW_S) as scope:
+            await node.begin(chain)
+        assert scope.cancelled_caught
+        record = node.peering.published.record
+        num = sum(record(name) is not None for name in chain.window_ids)
+        assert 0 < num < 40
+        await trio.sleep(60)
+        assert sum(record(name) is not None for name in chain.window_ids) == num
+
+    world(main)
+
+
 @pytest.mark.parametrize(
     ("cached", "is_kept", "required", "is_exact"),
     [
