@@ -80,6 +80,18 @@ def test_sequences_grow_whatever_the_clock_says(rig: Rig) -> None:
     run_rig(rig, body)
 
 
+def test_what_is_shown_of_another_class_is_not_taken_for_ours(rig: Rig) -> None:
+    other, own = make_chain(4, numerics_class="native:other"), make_chain(4)
+    assert other.tokens == own.tokens
+
+    async def body() -> None:
+        rig.published.put(other.records)
+        await rig.say("story", own, 4 * SIZE)
+        await settled(lambda: rig.visible(own) == 4)
+
+    run_rig(rig, body)
+
+
 def test_private_turns_behind_a_public_part_publish_nothing_more(rig: Rig) -> None:
     chain = make_chain(4)
     longer = make_chain(6, base=chain, seed=2)
