@@ -37,6 +37,7 @@ from p2p.search import PATIENCE_S, Answer, Search
 from p2p.walking import Question, Walk, record_bytes
 
 RECORDS_BUDGET_BYTES = 64 * 1024 * 1024  # of one chain's records
+_NUM_BUDGETS = 4  # of all that are being walked, of which strangers leave one to the others
 MAX_PROVIDERS = 128  # taken from the directory, of one key
 _RESET_S = 1.0
 _log = logging.getLogger("gliad.p2p.finding")
@@ -107,6 +108,7 @@ class Finder:
         self._look_ups: list[tuple[int, bytes]] = [key for key in keys if key[0] in announced]
         self._is_looking = False
         self._found: dict[PeerId, Found] = {}
+        self._walking_bytes = 0  # the most that is held of chains not accepted yet
         self._is_first = True
         self._scopes: set[trio.CancelScope] = set()
         self._wake = trio.Event()
@@ -234,8 +236,9 @@ class Finder:
     ) -> bool:
         """Whether a chain is there and is accepted."""
         size_bytes = chain.num_windows * record_bytes(self._question.profile)
-        if not self._search.is_better(chain) or size_bytes > RECORDS_BUDGET_BYTES:
+        if not self._search.is_better(chain) or size_bytes > self._room_bytes(peer):
             return False
+        self._walking_bytes += size_bytes
         try:
             walk = Walk(self._question, WindowId(chain.tip), chain.num_windows)
             await (asking.read_records(walk) if is_sent else asking.get_records(walk))
@@ -243,10 +246,17 @@ class Finder:
         except (MalformedParticle, NotFound) as error:
             _log.debug("a chain of %s: %s", peer, error)
             return False
+        finally:
+            self._walking_bytes -= size_bytes
         if not self._check(peer, chain, walk):
             return False
         self._search.accept(peer, chain, walk)
         return True
+
+    def _room_bytes(self, peer: PeerId) -> int:
+        """For one chain more: many of the directory's may send, and stop short of the end."""
+        num = _NUM_BUDGETS - (peer in self._found)
+        return min(RECORDS_BUDGET_BYTES, num * RECORDS_BUDGET_BYTES - self._walking_bytes)
 
     async def _with_all_links(self, peer: PeerId, chain: FoundChain, walk: Walk) -> FoundChain:
         """Over a stream of its own: in the other there may be records that nobody needs."""

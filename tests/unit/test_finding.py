@@ -550,3 +550,38 @@ def test_a_chain_whose_records_are_too_many_is_not_walked(monkeypatch: pytest.Mo
         assert answer.records == LONG.records[:30]
 
     in_world(main)
+
+
+def test_strangers_that_stop_short_of_the_end_fill_no_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("p2p.finding.RECORDS_BUDGET_BYTES", 40 * record_bytes(LONG.profile))
+    num_walked = 0
+
+    async def stop_short(stream: Stream) -> None:
+        nonlocal num_walked
+        reader = Reader(stream)
+        await reader.frame(1.0)
+        chains = FoundChains((FoundChain(40, LONG.tip, CLASS, ()),))
+        await stream.send_all(encode_frame(encode(chains)))
+        if await reader.frame(10.0) is not None:
+            num_walked += 1
+            await trio.sleep_forever()
+
+    async def main(net: Internet) -> None:
+        getter, late, meeting = net.host("getter"), net.host("late"), net.host("meeting")
+        net.link("getter", "late", latency_s=0.6)
+        serve(late, ChainOffer(LONG))
+        await meet(getter, late)
+        await meet(getter, meeting)
+        for number in range(24):
+            stranger = net.host(f"stranger {number}")
+            stranger.serve(FIND, stop_short)
+            await meet(stranger, meeting)
+            await stranger.directory.provide(LONG.keys[-1])
+        found = await Getter(getter).find(LONG, [late], timeout_s=4.0)
+        assert found.answer
+        assert found.answer.peer == late.peer_id
+        assert num_walked == 3
+
+    in_world(main)
