@@ -167,6 +167,8 @@ class Broker:
             dtype = turn.dtype or call.dtype or model.manifest.dtype
             run.name(turn.name, dtype)
             engine = await self._engine_for(model, dtype)
+            if turn.num_public and engine.ready_link is None:
+                self._resolver.expect()
             clock = _Clock(generation)
 
             def tell(event: Progress | Emitted) -> None:

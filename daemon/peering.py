@@ -12,6 +12,7 @@ from functools import partial
 
 import trio
 
+from daemon.gateways import gateways
 from daemon.introducing import Introducing
 from daemon.joining import Join, Ports, libp2p_join, limits_for, num_files
 from daemon.keeping import Keeping
@@ -46,6 +47,7 @@ _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 60.0
 _STEADY_S = 60.0  # a network that held so long is joined again at once
 _SAVE_S = 60.0
+_MAX_PREPARED = 4
 _log = logging.getLogger("gliad.peering")
 
 
@@ -174,6 +176,12 @@ class Peering:
         spares = self._spares.get(protocol)
         return await (spares.open(peer) if spares else self._open(peer, protocol))
 
+    def prepare(self) -> None:
+        """Open streams to some of who is connected: one will soon be asked."""
+        connected = self.ledger.ranked(each.peer for each in self.host.connections())
+        for spares in self._spares.values():
+            spares.prepare(connected[:_MAX_PREPARED])
+
     async def _open(self, peer: PeerId, protocol: str) -> Stream:
         if protocol == BLOCKS:
             return await self._dialer.open(peer, protocol)
@@ -210,10 +218,19 @@ class Peering:
         return [*first, *self.ledger.ranked(connected.difference(first))]
 
     def _near(self) -> frozenset[PeerId]:
+        """Who is connected from this machine or its LAN.
+
+        Not through a gateway: where one puts its own address in place of theirs, as those of
+        containers do, everybody seems to be there.
+        """
         if self._accept.policy != "lan" or self._ports is None:
             return frozenset()
-        connections = self._ports.host.connections()
-        return frozenset(each.peer for each in connections if is_near(each.remote_ip))
+        near = [each for each in self._ports.host.connections() if is_near(each.remote_ip)]
+        try:
+            far = gateways() if near else frozenset()
+        except OSError:
+            return frozenset()
+        return frozenset(each.peer for each in near if each.remote_ip not in far)
 
     def takes(self) -> Callable[[NeuronId], bool]:
         """Whether what a neuron attests may be used here, as things are now."""

@@ -149,6 +149,11 @@ class Resolver:
             resolved.relayed.set()
         return resolved
 
+    def expect(self) -> None:
+        """A prompt that peers may be asked about waits for its engine: use the time."""
+        if self._peering is not None and not self._peering.why_off:
+            self._peering.prepare()
+
     def loaded(self, binding: Binding, tokens_per_s: float) -> None:
         """An engine can run; how fast it computed a short prompt, 0 where it did not say."""
         self._speeds.guess(binding, tokens_per_s)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
+import daemon.peering
 from daemon.peer_calls import network_value
 from daemon.peering import Peering
 from glia.errors import NetworkError, PeerUnreachable
@@ -19,7 +20,7 @@ from glia.graph.ids import ModelId, PrefixKey
 from glia.local.network_values import NetworkValue
 from p2p.getter import Close
 from p2p.host import Found, PeerId, Stream
-from p2p.messages import BLOCKS
+from p2p.messages import BLOCKS, FIND
 from p2p.source import Verdict
 from p2p.testing.host import SimHost
 from p2p.testing.internet import Internet
@@ -242,6 +243,59 @@ def test_whom_to_ask(tmp_path: Path) -> None:
         assert peering.peers_of(MODEL) == [slow.peer_id, there.peer_id]
         with pytest.raises(PeerUnreachable):
             await peering.meet(Found(PeerId("nobody"), ()))
+
+    run(main)
+
+
+def test_streams_are_opened_before_a_prompt_needs_them(tmp_path: Path) -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        friend = net.host("friend")
+
+        async def serve(stream: Stream) -> None:
+            await trio.sleep_forever()
+
+        friend.serve(FIND, serve)
+        peering = make_peering(tmp_path, Joined(net, "me"), friend.addresses()[0])
+        await nursery.start(peering.run)
+        await trio.sleep(1.5)
+        peering.prepare()
+        await trio.sleep(1.0)
+        now_s = trio.current_time()
+        stream = await peering.open_stream(friend.peer_id, FIND)
+        assert trio.current_time() == now_s
+        await stream.reset()
+        stream = await peering.open_stream(friend.peer_id, FIND)
+        assert trio.current_time() > now_s
+        await stream.reset()
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("policy", "passes_on"), [("lan", [True, False]), ("known", [False, False])]
+)
+def test_who_is_near_is_taken_at_its_word_but_not_through_a_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, passes_on: list[bool]
+) -> None:
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        near, behind = net.host("near"), net.host("behind")
+        gateway = behind.addresses()[0].split("/")[2]
+        monkeypatch.setattr(daemon.peering, "gateways", lambda: frozenset({gateway}))
+        peering = make_peering(tmp_path, Joined(net, "me"), accept=policy)
+        await nursery.start(peering.run)
+        for each in (near, behind):
+            await each.connect(peering.host.addresses()[0])
+        assert [peering.passes_on(each.peer_id) for each in (near, behind)] == passes_on
+        await near.disconnect(peering.host.peer_id)
+        await trio.sleep(1.0)
+        assert not peering.passes_on(near.peer_id)
+
+        def unreadable() -> frozenset[str]:
+            raise PermissionError
+
+        monkeypatch.setattr(daemon.peering, "gateways", unreadable)
+        await near.connect(peering.host.addresses()[0])
+        assert not peering.passes_on(near.peer_id)
 
     run(main)
 
