@@ -28,6 +28,7 @@ from p2p.deciding import budget_s
 from p2p.getter import Close
 from p2p.planning import Pace, Plan, joint_speed, plan
 
+_PROBE_BYTES = 1 << 20
 _SEARCH_SHARE = 0.5  # of the time that computing takes: then little is left to fetch
 _BOTH = "prefill and fetch"
 _log = logging.getLogger("gliad.pursuing")
@@ -220,6 +221,9 @@ class Pursuit:
             return
         piece = self._task.num_piece  # the one under way is computed whole
         first = max((done // piece + 1) * piece, num - most)
+        if first >= num and pace is None and most:  # at least learn how fast the link is
+            probe = max(1, _PROBE_BYTES // binding.profile.window_particle_bytes)
+            first = max(done, num - min(most, probe))
         if first >= num:
             self.why = "slow" if most else "room"
             return

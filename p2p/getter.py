@@ -252,8 +252,7 @@ class Session:
         for want in source.queue:
             want.askers.discard(peer)
         self._frontier.set_free(source.queue)
-        speed = source.speed if source.is_measured else None
-        close = Close(peer, verdict, source.num_blocks, source.num_bytes, speed)
+        close = Close(peer, verdict, source.num_blocks, source.num_bytes, source.known_speed)
         self.counts.closed[peer] = close
         self._actions.append(close)
 

@@ -89,7 +89,7 @@ class Source:
         self.num_blocks = 0
         self.num_bytes = 0
         self._lacking_in_row = 0
-        self._heard_s = now_s
+        self._asked_s = self._heard_s = now_s
         self._pace_s = now_s
         self._pace_bytes = 0
         self._measured_s = now_s
@@ -106,6 +106,17 @@ class Source:
         """Whether it owes less than half of what it may."""
         return self.is_open and self.queue_bytes < self.credit_bytes // 2
 
+    @property
+    def known_speed(self) -> float | None:
+        """Bytes/s; where it all took too short a time to measure, roughly; None where too little
+        came to tell."""
+        if self.is_measured:
+            return self.speed
+        took_s = self._heard_s - self._asked_s
+        if self.num_bytes < _MEASURE_BYTES or took_s <= 0:
+            return None
+        return self.num_bytes / max(took_s - (self.provides.rtt_s or 0.0), took_s / 4)
+
     def wait_s(self, more_bytes: int = 0) -> float:
         """When it should have sent all that it owes, and so much more; seconds from now."""
         return (self.provides.rtt_s or 0.0) + (self.queue_bytes + more_bytes) / self.speed
@@ -116,6 +127,8 @@ class Source:
 
     def ask(self, want: Want, now_s: float) -> None:
         """It owes one more."""
+        if not self.num_bytes and not self.queue:
+            self._asked_s = now_s
         if not self.queue:
             self._heard_s = self._pace_s = self._measured_s = now_s
             self._pace_bytes = self._measured_bytes = 0

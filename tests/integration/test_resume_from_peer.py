@@ -16,13 +16,14 @@ from tests.node_parts import until
 from tests.tiny_node import prompt, save_model
 
 NUM_TOKENS = 1000
+WIDTH = 49152  # of K and V there is as little as ever, but it takes seconds to compute them
 SHORT = 60  # too few for anybody to learn from them how fast it computes
 
 
 @contextmanager
 def tiny_gliads(num: int, path: Path) -> Iterator[tuple[Gliad, ...]]:
     """With the tiny model, not yet started."""
-    source = save_model(path / "models" / "tiny")
+    source = save_model(path / "models" / "tiny", intermediate_size=WIDTH)
     (path / "tiny.model").write_text(f'source = "{source}"\ndtype = "float32"\n')
     with gliads(num) as made:
         for each in made:

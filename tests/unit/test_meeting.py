@@ -15,6 +15,7 @@ from glia.errors import StoreFull
 from glia.graph.ids import BlockId, WindowId
 from glia.local.messages import Progress
 from p2p.deciding import budget_s
+from p2p.host import PeerId
 from p2p.ledger import RELIED_S
 from p2p.testing.internet import Internet
 from tests.builders import CLASS, Chain
@@ -360,9 +361,25 @@ def test_what_the_engine_computes_in_one_go_is_not_fetched_beside_it(world: Run)
 
     async def main(node: Node, net: Internet) -> None:
         short = chain_of(PIECE, seed=3)
-        await peer(node, net, 1.0, chain=short)
+        await knows_speed(node, net, 1.0, chain=short)
         got = await answer(node, short)
         assert (got.num_computed, got.num_adopted, got.value.why) == (PIECE, 0, "slow")
-        assert sum(each.blocks for each in got.value.sources) <= 2
+        assert not got.value.sources
+
+    world(main)
+
+
+def test_a_link_that_nobody_knows_is_measured_beside_what_is_computed(world: Run) -> None:
+    """Else it would never be known, where looking up takes all the time that there is."""
+
+    async def main(node: Node, net: Internet) -> None:
+        short = chain_of(PIECE, seed=3)
+        await peer(node, net, 20.0, chain=short)
+        net.link("me", "peer", latency_s=0.03, bytes_per_s=20 * SPEED)
+        got = await answer(node, short)
+        assert (got.num_computed, got.num_adopted, got.value.why) == (PIECE, 0, "slow")
+        (source,) = got.value.sources
+        assert 0 < source.bytes <= 1.2 * MIB
+        assert node.peering.ledger.speed_of(PeerId(source.peer), time.time()) is not None
 
     world(main)
