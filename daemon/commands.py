@@ -18,6 +18,7 @@ VERBS = (
     "doctor",
     "evict",
     "export",
+    "fetch",
     "forget",
     "fork",
     "gc",

@@ -82,7 +82,7 @@ def test_hints_of_errors(hint: str | None, elsewhere: str, world: World, capfd: 
     ],
 )
 def test_what_verbs_say(words: str, told: str, elsewhere: str, world: World, capfd: Any) -> None:
-    world.tip, world.settings = None, {"l1.size": '"7MiB"'}
+    world.tip, world.settings["l1.size"] = None, '"7MiB"'
     world.conversations.kept["story"] = Kept(list(range(40)), [], 1.0, tip=TIP)
     for number in range(25):
         world.conversations.kept[f"@{number:08x}"] = Kept([1], [], time.time())
