@@ -342,12 +342,12 @@ def test_a_restore_that_fails_changes_nothing(
     owner = llama.model if step == "restore" else rig.memory
     real, count = getattr(owner, step), 0
 
-    def failing(*args: object) -> object:
+    def failing(*args: object, **named: object) -> object:
         nonlocal count
         count += 1
         if count == (1 if step == "match" else call + 1):
             raise StoreBroken("the disk is gone")
-        return real(*args)
+        return real(*args, **named)
 
     with monkeypatch.context() as patched:
         patched.setattr(owner, step, failing)
