@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 import trio
 from libp2p.abc import IListener, IRawConnection
 from libp2p.custom_types import THandler
 from libp2p.io.trio import TrioTCPStream
+from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.transport.exceptions import OpenConnectionError
 from libp2p.transport.tcp.tcp import TCP
 from libp2p.utils.multiaddr_utils import extract_ip_from_multiaddr, multiaddr_from_socket
@@ -16,6 +18,18 @@ from multiaddr import Multiaddr
 _BACKLOG = 128
 _RETRY_S = 0.1
 _log = logging.getLogger("gliad.p2p.libp2p")
+
+
+class TCPStream(TrioTCPStream):
+    """The library's knows the other end's address of IPv4 alone: all of IPv6 counted as one."""
+
+    def get_remote_address(self) -> tuple[str, int] | None:
+        """Of the other end, also after it went; None if that was before anybody asked."""
+        if self._cached_remote_address is None:
+            with suppress(OSError):
+                host, port, *_ = self.stream.socket.getpeername()
+                self._cached_remote_address = str(host), int(port)
+        return self._cached_remote_address
 
 
 class Listener(IListener):
@@ -56,7 +70,7 @@ class Listener(IListener):
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         try:
-            await self._handler(TrioTCPStream(stream))
+            await self._handler(TCPStream(stream))
         except Exception:
             _log.exception("an inbound connection failed")
         finally:
@@ -86,7 +100,10 @@ class GuardedTCP(TCP):
         """Raises: OpenConnectionError."""
         if next(iter(maddr.protocols())).name not in ("ip4", "ip6"):
             raise OpenConnectionError(f"{maddr} is no address")
-        return await super().dial(maddr)
+        dialled = await super().dial(maddr)
+        if isinstance(dialled, RawConnection) and isinstance(dialled.stream, TrioTCPStream):
+            dialled.stream = TCPStream(dialled.stream.stream)
+        return dialled
 
     def create_listener(self, handler_function: THandler) -> Listener:  # type: ignore[override]
         return Listener(handler_function)

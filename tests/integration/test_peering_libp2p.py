@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from p2p.bulk.stream import BulkStream
 from p2p.host import Address, Found, Limits, PeerId
 from p2p.ledger import Ledger
 from p2p.libp2p.names import dialable
+from p2p.libp2p.network import Network
 from p2p.messages import BLOCKS, FIND
 from tests.builders import make_chain
 from tests.exchange_parts import ChainOffer
@@ -86,6 +88,38 @@ class OneName(trio.abc.HostnameResolver):
 
     async def getnameinfo(self, sockaddr: Any, flags: int) -> Any:
         raise NotImplementedError
+
+
+def _has_ipv6() -> bool:
+    with socket.socket(socket.AF_INET6) as probe, suppress(OSError):
+        probe.bind(("::1", 0))
+        return True
+    return False
+
+
+@pytest.mark.skipif(not _has_ipv6(), reason="this machine has no loopback of IPv6")
+def test_each_side_sees_where_the_other_one_is_of_ipv6_too() -> None:
+    async def main() -> None:
+        one, two = (
+            Network(key, [Address("/ip6/::1/tcp/0")], limits=Limits(), validate=_nothing, agent="")
+            for key in (b"\1" * 32, b"\2" * 32)
+        )
+        async with trio.open_nursery() as nursery:
+            await nursery.start(one.run)
+            await nursery.start(two.run)
+            await one.host.connect(two.host.addresses()[0])
+            with trio.fail_after(5):
+                while not two.host.connections():
+                    await trio.sleep(0.01)
+            for each in (one, two):
+                assert [found.remote_ip for found in each.host.connections()] == ["::1"]
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def _nothing(*_: object) -> bool:
+    return False
 
 
 @pytest.mark.parametrize("kind", ["dns", "dns4"])
