@@ -209,6 +209,7 @@ class ChainFetching:
         expect = partial(foreign.expect, names)
         sink = self._memory.adopter.after(self._binding, self._walk.base, key, self._seen, expect)
         size = self._binding.profile.block_size
+        held = await self._memory.stored(records)
         try:
             async with trio.open_nursery() as nursery:
                 transfer = Transfer(
@@ -218,7 +219,7 @@ class ChainFetching:
                     self._walk.base,
                     found.answer.providers,
                     nursery,
-                    held=await self._memory.stored(records),
+                    held=held,
                 )
                 telling = _Telling(sink, self._tell, size, len(names))
                 why = await transfer.run(telling)

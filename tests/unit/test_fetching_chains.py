@@ -13,7 +13,7 @@ import trio
 from daemon.binding import Binding
 from daemon.chain_fetching import ChainFetching, Got
 from daemon.particle_finding import find_particle
-from glia.errors import NotFound, PeerLost, QuotaExceeded, StoreFull
+from glia.errors import NotFound, PeerLost, QuotaExceeded, StoreBroken, StoreFull
 from glia.graph.ids import BlockId, WindowId
 from p2p.host import Stream
 from p2p.messages import FIND, PARTICLE
@@ -183,6 +183,21 @@ def test_a_full_disk_is_no_fault_of_a_peer(world: Run) -> None:
         assert (resolved.why, resolved.num_windows) == ("disk", 0)
         assert not any(entry.num_bad for _, entry in node.peering.ledger.entries())
         assert node.memory.table.num_reserved == 0
+
+    world(main)
+
+
+def test_a_store_that_cannot_be_read_is_told_as_that(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(40)
+        await node.meets("peer", chain)
+
+        async def stored(_: object) -> frozenset[BlockId]:
+            raise StoreBroken("the disk is gone", hint="look at it")
+
+        node.memory.stored = stored  # type: ignore[method-assign,assignment]
+        with pytest.raises(StoreBroken, match="gone"):
+            await fetch(node, chain)
 
     world(main)
 
