@@ -20,7 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daemon.aside import files_aside
-from daemon.conversation_io import cut, erase_file, opened, read_file, telling, write_at
+from daemon.conversation_io import (
+    PARTIAL,
+    cut,
+    erase_file,
+    opened,
+    read_file,
+    telling,
+    write_at,
+)
 from daemon.mending import Kept, Mended, mend
 from glia.errors import (
     GliaError,
@@ -34,7 +42,7 @@ from glia.graph.conversation import Head, Record, Replay, Turn, is_name
 from glia.graph.journal import MAX_FILE_BYTES, Journal, begin_file, encode_record, read_journal
 from glia.store.files import sync_directory
 
-LIVE, MARKED, PARTIAL = ".conv", ".forget", ".partial"
+LIVE, MARKED = ".conv", ".forget"
 _log = logging.getLogger("gliad.conversations")
 
 
@@ -66,7 +74,7 @@ class ConversationFiles:
         """
         self._make_directory()
         with telling(self._directory):
-            entries = sorted(self._directory.iterdir())
+            entries = sorted(self._directory.iterdir(), key=lambda at: (at.suffix != PARTIAL, at))
         found: dict[str, dict[str, Kept]] = {LIVE: {}, MARKED: {}}
         num_cut = num_bad = 0
         for path in entries:

@@ -12,6 +12,8 @@ from pathlib import Path
 from glia.errors import StoreBroken, StoreFull, UnknownConversation
 from glia.store.files import sync_directory
 
+PARTIAL = ".partial"  # of a file that is being made
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ZEROS = bytes(64 * 1024)
 

@@ -1,6 +1,7 @@
 """A conversation's file as it is found: what is not whole is cut off, what is damaged set aside.
 
-At every start for every file, and for one that turns out to be damaged meanwhile.
+At every start for every file, and for one that turns out to be damaged meanwhile. What an
+older gliad wrote is written anew, as this one does.
 """
 
 from __future__ import annotations
@@ -13,10 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daemon.aside import next_aside
-from daemon.conversation_io import cut, erase_file, opened, read_file, telling
+from daemon.conversation_io import PARTIAL, cut, erase_file, opened, read_file, telling, write_at
 from glia.errors import MalformedParticle, StoreVersion
 from glia.graph.conversation import Head
-from glia.graph.journal import HEAD_BYTES, MAX_FILE_BYTES, Journal, read_journal
+from glia.graph.journal import (
+    HEAD_BYTES,
+    MAX_FILE_BYTES,
+    VERSION,
+    Journal,
+    read_journal,
+    upgraded,
+)
 from glia.store.files import sync_directory
 
 _log = logging.getLogger("gliad.conversations")
@@ -83,6 +91,8 @@ def mend(path: Path, *, keeps_copy: bool) -> Mended:
             )
             with opened(path, os.O_WRONLY) as fd:
                 cut(fd, journal.size_bytes)
+        if journal.version < VERSION and keeps_copy:
+            journal = _upgrade(path)
     kept = Kept(journal.replay.head, journal.size_bytes, journal.check)
     return Mended(kept, was_cut, is_aside)
 
@@ -102,6 +112,18 @@ def _journal(path: Path) -> Journal:
     if journal.replay.head.begin.name != path.stem:
         raise MalformedParticle("it is of another conversation than its name says")
     return journal
+
+
+def _upgrade(path: Path) -> Journal:
+    """Write a file anew in the format of today; a crash leaves the old one. Raises: OSError."""
+    data = upgraded(read_file(path, MAX_FILE_BYTES))
+    partial = path.with_suffix(PARTIAL)
+    with opened(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+        write_at(fd, data, 0)
+        os.fsync(fd)
+    os.rename(partial, path)
+    sync_directory(path.parent)
+    return read_journal(data)
 
 
 def _is_erased(path: Path) -> bool:

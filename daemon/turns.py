@@ -20,9 +20,10 @@ from glia.errors import BadRequest, GliaError, MalformedParticle, UnknownConvers
 from glia.graph.conversation import Begin, Head, Message, check_spans, make_turn, new_head
 from glia.graph.ids import ModelId, WindowId, short
 from glia.graph.privacy import Visibility, parse_visibility
+from glia.graph.sampling import Sampling
 from glia.graph.tokens import pack_tokens
 from glia.local.messages import Attach, Emitted, Generate, Generated, Progress
-from glia.local.values import MessageValue, TurnValue
+from glia.local.values import MessageValue, SamplingValue, TurnValue
 
 _SECOND_US = 1_000_000
 _log = logging.getLogger("gliad.turns")
@@ -149,6 +150,7 @@ class OpenTurn:
             answer,
             WindowId(tip) if tip is not None else None,
             max(head.used_us, _now_us()),
+            _sampling(self._call.sampling),
         )
         if self._base is not None:
             await self._conversations.append(self._name, head.extended(turn), turn)
@@ -220,6 +222,10 @@ def _message(value: MessageValue) -> Message:
         words = ", ".join(label.word for label in Visibility)
         raise BadRequest(f"no visibility {value.visibility!r}", hint=f"one of: {words}")
     return Message(value.role, value.content, value.start, value.end, visibility)
+
+
+def _sampling(value: SamplingValue) -> Sampling:
+    return Sampling(value.temperature, value.top_p, value.top_k, value.seed).plain
 
 
 def _now_us() -> int:

@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How the next token is chosen.
-
-    Attributes:
-        temperature: 0 is greedy; the rest is then not looked at.
-        top_p: the smallest set of likeliest tokens that has at least this probability; 1 = all.
-        top_k: at most so many of the likeliest tokens; 0 = all.
-        seed: the draws of two requests with one seed are the same.
-    """
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    seed: int = 0
+from glia.graph.sampling import Sampling
 
 
 class Sampler:

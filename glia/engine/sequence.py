@@ -15,8 +15,9 @@ import enum
 from dataclasses import dataclass, field
 
 from glia.engine.payloads import Tail
-from glia.engine.sampler import Sampler, Sampling
+from glia.engine.sampler import Sampler
 from glia.graph.ids import WindowId
+from glia.graph.sampling import Sampling
 
 
 class State(enum.Enum):

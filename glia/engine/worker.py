@@ -18,9 +18,9 @@ from glia.client import Client
 from glia.client.memory import FromGliad
 from glia.engine.boot import Booted, BootSettings, boot
 from glia.engine.outcome import Emitted, Finished, Outcome, Prefilled
-from glia.engine.sampler import Sampling
 from glia.engine.sequence import Answer, Request, Sequence
 from glia.errors import EngineFailed, GliaError, NotRunning
+from glia.graph.sampling import Sampling
 from glia.local import messages as m
 from glia.local import values
 

@@ -14,6 +14,7 @@ from glia.errors import BadRequest, MalformedParticle
 from glia.graph.ids import ModelId, WindowId
 from glia.graph.privacy import Visibility, tightened
 from glia.graph.publishable import public_tokens
+from glia.graph.sampling import Sampling
 from glia.graph.tokens import TOKEN_BYTES, pack_tokens
 
 MAX_TOKENS = 2**20
@@ -39,13 +40,17 @@ def is_name(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Tokens `start` to `end` of the log, with their text where it is not what they decode to."""
+    """Tokens `start` to `end` of the log, with their text where it is not what they decode to.
+
+    sampling: how an answer's tokens were chosen, where that is known.
+    """
 
     role: str
     content: str | None
     start: int
     end: int
     visibility: Visibility = Visibility.PRIVATE
+    sampling: Sampling | None = None
 
     @property
     def text_bytes(self) -> int:
@@ -199,19 +204,21 @@ def make_turn(
     answer: Sequence[int],
     tip: WindowId | None,
     used_us: int,
+    sampling: Sampling | None = None,
 ) -> Turn:
     """The record of an answer.
 
     Args:
         before: the label of what is kept.
         asked: the messages of the prompt from `keep` on, labelled as their author wants.
+        sampling: how the answer's tokens were chosen.
     """
     labels = tightened(before, (message.visibility for message in asked))
     if not asked:  # tokens without a message
         labels = [Visibility.PRIVATE if len(prompt) > keep else before]
     messages = [replace(m, visibility=label) for m, label in zip(asked, labels, strict=False)]
     end = len(prompt) + len(answer)
-    messages.append(Message(ANSWER_ROLE, None, len(prompt), end, labels[-1]))
+    messages.append(Message(ANSWER_ROLE, None, len(prompt), end, labels[-1], sampling))
     tokens = (*prompt[keep:], *answer)
     return Turn(used_us, keep, tokens, tuple(messages), tip)
 

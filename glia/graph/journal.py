@@ -24,9 +24,11 @@ from glia.graph.conversation import (
 )
 from glia.graph.ids import ID_BYTES, ModelId, WindowId
 from glia.graph.privacy import Visibility
+from glia.graph.sampling import SAMPLING_BYTES, decode_sampling, encode_sampling
 from glia.graph.tokens import TOKEN_BYTES, pack_tokens, unpack_tokens
 
-VERSION = 1
+VERSION = 2
+_OLDEST = 1  # the same, but that no message says how it was chosen
 MAX_FILE_BYTES = 64 * 2**20
 MAX_RECORD_BYTES = 32 * 2**20
 CHECK_BYTES = 16
@@ -39,7 +41,7 @@ _FRAME_BYTES = _FRAME.size + CHECK_BYTES
 _BEGIN = struct.Struct("<Q")
 _ORIGIN = struct.Struct("<I")
 _TURN = struct.Struct("<QIIIBBH")
-_MESSAGE = struct.Struct("<IIBBH")
+_MESSAGE = struct.Struct("<IIBBBB")
 _SHORT = struct.Struct("<H")
 _LONG = struct.Struct("<I")
 _MAX_TEXT_BYTES = 1024  # of a name, a model, a role
@@ -51,12 +53,14 @@ class Journal:
     """A file read: what its whole records amount to, and where the next one goes.
 
     Attributes:
+        version: of its format.
         turns: in order; what a later one does not keep was said all the same.
         size_bytes: up to the end of the last whole record.
         check: that of the last whole record.
         is_damaged: whether there is more behind it than a record that was not written whole.
     """
 
+    version: int
     replay: Replay
     turns: tuple[Turn, ...]
     size_bytes: int
@@ -76,8 +80,11 @@ def begin_file(records: Sequence[Record]) -> tuple[bytes, bytes]:
 
 def encode_record(record: Record, before: bytes) -> tuple[bytes, bytes]:
     """A framed record and its check. Args: before: the check of the record before it."""
-    body = _encode(record)
     (kind,) = (number for number, cls in _KINDS.items() if isinstance(record, cls))
+    return _framed(kind, _encode(record), before)
+
+
+def _framed(kind: int, body: bytes, before: bytes) -> tuple[bytes, bytes]:
     frame = _FRAME.pack(len(body), kind, 0)
     check = _check(before, frame, body)
     return frame + check + body, check
@@ -101,12 +108,12 @@ def read_journal(data: bytes) -> Journal:
             f"a conversation of format version {version}, this gliad knows {VERSION}",
             hint="use a newer gliad",
         )
-    begin = _decode(first.kind, first.body)
-    if version != VERSION or not isinstance(begin, Begin):
+    begin = _decode(first.kind, first.body, version)
+    if version < _OLDEST or not isinstance(begin, Begin):
         raise MalformedParticle("a conversation's first record is no begin")
     replay, turns, at = Replay(begin), list[Turn](), first
     for frame in frames:
-        record = _decode(frame.kind, frame.body)
+        record = _decode(frame.kind, frame.body, version)
         if isinstance(record, Turn):
             replay.apply(record)
             turns.append(record)
@@ -116,7 +123,17 @@ def read_journal(data: bytes) -> Journal:
             raise MalformedParticle("a conversation's record is out of its place")
         at = frame
     is_damaged = _is_more_than_torn(data[at.end :])
-    return Journal(replay, tuple(turns), at.end, at.check, is_damaged)
+    return Journal(version, replay, tuple(turns), at.end, at.check, is_damaged)
+
+
+def upgraded(data: bytes) -> bytes:
+    """A whole file of an older version as one of this: as long, with other checks."""
+    head = _HEAD.pack(_MAGIC, VERSION, 0)
+    parts, check = [head], _check(b"", head)
+    for frame in _frames(data, _check(b"", data[:HEAD_BYTES])):
+        part, check = _framed(frame.kind, frame.body, check)
+        parts.append(part)
+    return b"".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +198,15 @@ def _encode(record: Record) -> bytes:
 
 
 def _encode_message(message: Message) -> bytes:
-    has_content = message.content is not None
-    fixed = _MESSAGE.pack(message.start, message.end, message.visibility, has_content, 0)
+    has_content, how = message.content is not None, message.sampling
+    has_sampling = how is not None
+    fixed = _MESSAGE.pack(
+        message.start, message.end, message.visibility, has_content, has_sampling, 0
+    )
     content = (message.content or "").encode()
-    return fixed + _text(message.role) + (_LONG.pack(len(content)) + content) * has_content
+    text = (_LONG.pack(len(content)) + content) * has_content
+    # A record ends in a text: what a crash leaves behind it is zeros, and no part of it.
+    return fixed + (encode_sampling(how) if how is not None else b"") + _text(message.role) + text
 
 
 def _text(text: str) -> bytes:
@@ -222,7 +244,7 @@ class _Fields:
             raise MalformedParticle("a conversation's record is too long")
 
 
-def _decode(kind: int, body: bytes) -> Record:
+def _decode(kind: int, body: bytes, version: int) -> Record:
     """Strict: encoding again gives the input."""
     fields = _Fields(body)
     record: Record
@@ -232,7 +254,7 @@ def _decode(kind: int, body: bytes) -> Record:
         (num_tokens,) = fields.unpack(_ORIGIN)
         record = Origin(_name(fields), num_tokens)
     elif kind == 3:
-        record = _decode_turn(fields)
+        record = _decode_turn(fields, version)
     else:
         raise MalformedParticle(f"a conversation has no records of kind {kind}")
     fields.end()
@@ -254,20 +276,22 @@ def _decode_begin(fields: _Fields) -> Begin:
     return Begin(created_us, name, model, dtype, model_id)
 
 
-def _decode_turn(fields: _Fields) -> Turn:
+def _decode_turn(fields: _Fields, version: int) -> Turn:
     used_us, keep, num_tokens, num_messages, has_tip, zero, zeros = fields.unpack(_TURN)
     tip = fields.take(ID_BYTES)
     if has_tip > 1 or zero or zeros or (not has_tip and any(tip)):
         raise MalformedParticle("a turn's fields are out of range")
     tokens = unpack_tokens(fields.take(TOKEN_BYTES * num_tokens))
-    messages = tuple(_decode_message(fields) for _ in range(num_messages))
+    messages = tuple(_decode_message(fields, version) for _ in range(num_messages))
     return Turn(used_us, keep, tokens, messages, WindowId(tip) if has_tip else None)
 
 
-def _decode_message(fields: _Fields) -> Message:
-    start, end, label, has_content, zero = fields.unpack(_MESSAGE)
-    if label not in tuple(Visibility) or has_content > 1 or zero:
+def _decode_message(fields: _Fields, version: int) -> Message:
+    start, end, label, has_content, has_sampling, zero = fields.unpack(_MESSAGE)
+    most = version > _OLDEST
+    if label not in tuple(Visibility) or has_content > 1 or has_sampling > most or zero:
         raise MalformedParticle("a message's fields are out of range")
+    sampling = decode_sampling(fields.take(SAMPLING_BYTES)) if has_sampling else None
     role = fields.text(_SHORT, _MAX_TEXT_BYTES)
     content = fields.text(_LONG, MAX_CONTENT_BYTES) if has_content else None
-    return Message(role, content, start, end, Visibility(label))
+    return Message(role, content, start, end, Visibility(label), sampling)

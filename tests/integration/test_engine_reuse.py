@@ -7,13 +7,13 @@ import torch
 
 from glia.engine.load import load_model
 from glia.engine.loaded import LoadedModel
-from glia.engine.sampler import Sampling
 from glia.engine.sequence import Request, Sequence
 from glia.engine.testing import LocalMemory
 from glia.errors import StoreBroken
 from glia.graph.chain import walk
 from glia.graph.ids import WindowId
 from glia.graph.profile import KvScheme, PositionMode, Profile
+from glia.graph.sampling import Sampling
 from glia.graph.window import WindowRecord
 from glia.store.memory import MemoryStore
 from tests.engine_parts import Rig, make_memory, make_rig

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from glia.errors import StoreBroken, StoreFull, StoreVersion, UnknownConversatio
 from glia.graph.conversation import Turn
 from glia.graph.journal import begin_file
 from tests.conversation_parts import bytes_of
+from tests.vectors import make_conversation
 from tests.vectors.make_conversation import FILES
 
 TALK = FILES["talk"]
@@ -48,6 +51,36 @@ def test_what_is_whole_is_taken_as_it_is(directory: Path) -> None:
     assert (found.num_cut, found.num_bad) == (0, 0)
     assert found.live["talk"].size_bytes == len(DATA)
     assert bytes_of(directory) == before
+
+
+def test_what_an_older_gliad_wrote_is_written_anew(directory: Path) -> None:
+    old = json.loads(make_conversation.FILE.with_name("conversation_1.json").read_text())["files"]
+    (directory / "talk.conv").write_bytes(bytes.fromhex(old["talk"]))
+    (directory / "talk.partial").write_bytes(b"left by a crash")
+    (directory / "fork.1.forget").write_bytes(bytes.fromhex(old["fork"]))
+    found = opened(directory)
+    assert (found.num_cut, found.num_bad) == (0, 0)
+    assert sorted(bytes_of(directory)) == ["fork.1.forget", "talk.conv"]
+    assert (directory / "talk.conv").stat().st_mode & 0o777 == 0o600
+    data = (directory / "talk.conv").read_bytes()
+    assert data[:6] == b"GCNV\2\0"
+    kept, turn = found.live["talk"], TALK[2]
+    assert isinstance(turn, Turn)
+    turn = replace(turn, keep=kept.head.num_tokens, messages=(), used_us=2**60)
+    head = kept.head.extended(turn)
+    grown = ConversationFiles(directory).append("talk", kept, head, turn)
+    assert opened(directory).live["talk"] == grown
+    before = bytes_of(directory)
+    assert opened(directory).num_cut == 0
+    assert bytes_of(directory) == before
+
+
+def test_a_torn_file_of_an_older_gliad_is_cut_then_written_anew(directory: Path) -> None:
+    old = json.loads(make_conversation.FILE.with_name("conversation_1.json").read_text())["files"]
+    (directory / "talk.conv").write_bytes(bytes.fromhex(old["talk"])[:-1])
+    found = opened(directory)
+    assert (found.num_cut, found.num_bad, found.live["talk"].head.num_turns) == (1, 0, 2)
+    assert opened(directory).num_cut == 0
 
 
 @pytest.mark.parametrize("lost", [1, len(DATA) - len(SHORT) - 1])
@@ -197,7 +230,7 @@ def test_what_is_set_aside_is_numbered_and_goes_with_its_name(directory: Path) -
 
 
 def test_a_newer_one_is_refused_by_its_path(directory: Path) -> None:
-    head = b"GCNV" + struct.pack("<HH", 2, 0)
+    head = b"GCNV" + struct.pack("<HH", 3, 0)
     check = blake3(head).digest()[:16]
     frame = struct.pack("<IHH", 4, 9, 0)
     newer = head + frame + blake3(check + frame + b"next").digest()[:16] + b"next"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import random
 import struct
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from blake3 import blake3
 from glia.errors import MalformedParticle, StoreVersion
 from glia.graph.conversation import Begin, Message, Origin, Record, Replay, Turn
 from glia.graph.ids import ModelId, WindowId
-from glia.graph.journal import HEAD_BYTES, begin_file, encode_record, read_journal
+from glia.graph.journal import HEAD_BYTES, begin_file, encode_record, read_journal, upgraded
 from glia.graph.privacy import Visibility
 from glia.graph.tokens import unpack_tokens
 from tests.vectors import conversation_reference, make_conversation
@@ -57,9 +58,12 @@ def assert_same(replay: Replay, said: dict[str, Any]) -> None:
     begin = head.begin
     assert list(unpack_tokens(bytes(replay.tokens))) == said["tokens"]
     assert [
-        {"role": m.role, "text": m.content, "start": m.start, "end": m.end, "label": m.visibility}
+        {
+            "role": m.role, "text": m.content, "start": m.start, "end": m.end,
+            "label": m.visibility, "how": astuple(m.sampling) if m.sampling else None,
+        }
         for m in replay.messages
-    ] == said["messages"]
+    ] == said["messages"]  # fmt: skip
     assert (list(head.tips), head.tip, head.used_us) == (said["tips"], said["tip"], said["used"])
     assert (begin.name, begin.model, begin.dtype) == (said["name"], said["model"], said["dtype"])
     assert (begin.model_id, begin.created_us) == (said["model_id"], said["created"])
@@ -124,6 +128,32 @@ def test_a_flipped_bit_ends_the_file_before_its_record(name: str) -> None:
             assert journal.size_bytes == max(end for end in found if end <= at)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_of_version_1_is_read_and_written_anew(name: str) -> None:
+    files = json.loads(make_conversation.FILE.with_name("conversation_1.json").read_text())["files"]
+    old = bytes.fromhex(files[name])
+    was, new = read_journal(old), upgraded(old)
+    assert_same(was.replay, conversation_reference.read(old))
+    now = read_journal(new)
+    assert (was.version, now.version, len(new)) == (1, 2, len(old))
+    assert (now.turns, now.replay.messages) == (was.turns, was.replay.messages)
+    assert now.replay.head == was.replay.head
+    assert_same(now.replay, conversation_reference.read(new))
+    assert new == begin_file([_unsaid(record) for record in FILES[name]])[0]
+
+
+def _unsaid(record: Record) -> Record:
+    """As a gliad wrote it that did not say how answers were chosen."""
+    if not isinstance(record, Turn):
+        return record
+    return replace(record, messages=tuple(replace(m, sampling=None) for m in record.messages))
+
+
+def test_version_1_says_of_no_answer_how_it_was_chosen() -> None:
+    with pytest.raises(MalformedParticle, match="range"):
+        read_journal(framed(*bodies("talk"), head=b"GCNV" + struct.pack("<HH", 1, 0)))
+
+
 def test_records_cannot_be_swapped_or_left_out() -> None:
     data = vector("talk")
     at = ends(data)
@@ -135,13 +165,13 @@ def test_records_cannot_be_swapped_or_left_out() -> None:
 
 
 def test_a_newer_version_is_refused_and_a_flipped_one_is_damage() -> None:
-    newer = framed(*bodies("talk"), head=b"GCNV" + struct.pack("<HH", 2, 0))
-    with pytest.raises(StoreVersion, match="version 2") as caught:
+    newer = framed(*bodies("talk"), head=b"GCNV" + struct.pack("<HH", 3, 0))
+    with pytest.raises(StoreVersion, match="version 3") as caught:
         read_journal(newer)
     assert caught.value.hint
     with pytest.raises(MalformedParticle):
-        read_journal(b"GCNV\2\0" + vector("talk")[6:])
-    for head in (struct.pack("<HH", 0, 0), struct.pack("<HH", 1, 1)):
+        read_journal(b"GCNV\3\0" + vector("talk")[6:])
+    for head in (struct.pack("<HH", 0, 0), struct.pack("<HH", 2, 1)):
         with pytest.raises(MalformedParticle):
             read_journal(framed(*bodies("talk"), head=b"GCNV" + head))
 
@@ -271,7 +301,17 @@ PATCHES: list[tuple[str, Callable[[bytearray], object]]] = [
     ("a label of 0", lambda b: b.__setitem__(56 + 4 * 24 + 8, 0)),
     ("a label of 4", lambda b: b.__setitem__(56 + 4 * 24 + 8, 4)),
     ("has_text", lambda b: b.__setitem__(56 + 4 * 24 + 9, 2)),
-    ("message's zero", lambda b: b.__setitem__(56 + 4 * 24 + 10, 1)),
+    ("has_sampling", lambda b: b.__setitem__(56 + 4 * 24 + 10, 2)),
+    ("sampling that is not there", lambda b: b.__setitem__(56 + 4 * 24 + 10, 1)),
+    ("message's zero", lambda b: b.__setitem__(56 + 4 * 24 + 11, 1)),
+    ("no temperature", lambda b: b.__setitem__(slice(-39, -31), struct.pack("<d", math.nan))),
+    ("a temperature below 0", lambda b: b.__setitem__(-32, 0xBF)),
+    ("another 0", lambda b: b.__setitem__(slice(-39, -31), struct.pack("<d", -0.0))),
+    ("a hot one", lambda b: b.__setitem__(slice(-39, -31), struct.pack("<d", 100.5))),
+    ("a top_p of 0", lambda b: b.__setitem__(slice(-31, -23), bytes(8))),
+    ("a top_p above 1", lambda b: b.__setitem__(slice(-31, -23), struct.pack("<d", 1.5))),
+    ("a top_k too large", lambda b: b.__setitem__(-21, 0x11)),
+    ("a seed too large", lambda b: b.__setitem__(-12, 0x80)),
     ("not UTF-8", lambda b: b.__setitem__(56 + 4 * 24 + 14, 0xFF)),
 ]
 

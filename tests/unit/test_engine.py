@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import pytest
 
 from glia.engine.outcome import Broken, Emitted, Finished, Prefilled
-from glia.engine.sampler import Sampling
 from glia.engine.sequence import Request, State
 from glia.errors import (
     ArenaExhausted,
@@ -23,6 +22,7 @@ from glia.errors import (
 )
 from glia.graph.chain import walk
 from glia.graph.ids import WindowId
+from glia.graph.sampling import Sampling
 from glia.store.memory import MemoryStore
 from tests.builders import TINY
 from tests.engine_parts import Rig, make_memory, make_rig

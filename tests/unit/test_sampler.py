@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 import torch
 
-from glia.engine.sampler import Sampler, Sampling
+from glia.engine.sampler import Sampler
+from glia.graph.sampling import Sampling
 
 LOGITS = torch.tensor([1.0, 3.0, 2.0, 3.0, -1.0])
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from glia.engine.sampler import Sampler, Sampling
+from glia.engine.sampler import Sampler
 from glia.engine.scheduler import Scheduler
 from glia.engine.sequence import Request, Sequence, State
 from glia.errors import PoolExhausted
+from glia.graph.sampling import Sampling
 
 
 def sequence(number: int, num_slots: int) -> Sequence:

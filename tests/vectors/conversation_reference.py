@@ -11,7 +11,8 @@ from blake3 import blake3
 
 def read(data):
     """What a file says: a dict; `size` is where its whole records end."""
-    if data[:8] != b"GCNV" + struct.pack("<HH", 1, 0):
+    version = data[4:5]
+    if data[:8] != b"GCNV" + version + bytes(3) or version not in (b"\1", b"\2"):
         raise ValueError("head")
     frames = list(split(data))
     if not frames or frames[0][0] != 1:
@@ -21,7 +22,7 @@ def read(data):
     said["used"] = said["created"]
     for number, (kind, body, _) in enumerate(frames[1:]):
         if kind == 3:
-            apply(said, *turn(body))
+            apply(said, *turn(body, version == b"\2"))
         elif kind == 2 and number == 0:
             said["origin"] = origin(body)
         else:
@@ -88,25 +89,36 @@ def origin(data):
     return name, num_tokens
 
 
-def turn(data):
+def turn(data, may_say_how):
     body = Body(data)
     used, keep, num_tokens, num_messages, has_tip, zero, zeros = body.numbers("QIIIBBH")
     tip = body.take(32)
     if has_tip not in (0, 1) or zero or zeros or (any(tip) and not has_tip):
         raise ValueError("turn")
     tokens = list(body.numbers(f"{num_tokens}I"))
-    messages = [message(body) for _ in range(num_messages)]
+    messages = [message(body, may_say_how) for _ in range(num_messages)]
     body.end()
     return used, keep, tokens, messages, tip if has_tip else None
 
 
-def message(body):
-    start, end, label, has_text, zero = body.numbers("IIBBH")
-    if label not in (1, 2, 3) or has_text not in (0, 1) or zero:
+def message(body, may_say_how):
+    start, end, label, has_text, has_how, zero = body.numbers("IIBBBB")
+    if label not in (1, 2, 3) or has_text > 1 or has_how > may_say_how or zero:
         raise ValueError("message")
+    how = sampling(body) if has_how else None
     role = body.text()
     text = body.text("I") if has_text else None
-    return {"role": role, "text": text, "start": start, "end": end, "label": label}
+    return {"role": role, "text": text, "start": start, "end": end, "label": label, "how": how}
+
+
+def sampling(body):
+    raw = body.data[:8]
+    temperature, top_p, top_k, seed = body.numbers("ddIQ")
+    if not (0 <= temperature <= 100 and 0 < top_p <= 1 and top_k <= 2**20 and seed < 2**63):
+        raise ValueError("sampling")
+    if temperature == 0 and any(raw):
+        raise ValueError("-0.0")
+    return temperature, top_p, top_k, seed
 
 
 def apply(said, used, keep, tokens, messages, tip):

@@ -1,7 +1,8 @@
 """Writes conversation.json: `python -m tests.vectors.make_conversation`. Frozen.
 
 Three files: a conversation of three turns, the last of which drops the answer before it; a
-fork of it; and one whose messages have no text, in which nothing is kept as a window.
+fork of it; and one whose messages have no text, in which nothing is kept as a window. How its
+answers were chosen is known of the first and of the last, as a newer gliad writes it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from glia.graph.conversation import Begin, Message, Origin, Record, Turn, make_t
 from glia.graph.ids import WindowId
 from glia.graph.journal import begin_file
 from glia.graph.privacy import Visibility
+from glia.graph.sampling import Sampling
 from tests.vectors import make
 
 FILE = Path(__file__).with_name("conversation.json")
@@ -31,12 +33,20 @@ _FIRST = make_turn(
     _LOG[18:24],
     _TIPS[0],
     _US + 1,
+    Sampling(0.75, 0.5, 40, 2**63 - 1),
 )
 _SECOND = make_turn(
     AGGREGATE, 24, _LOG[:34], [Message("user", "", 26, 32, PUBLIC)], _LOG[34:40], _TIPS[1], _US + 2
 )
 _AGAIN = make_turn(
-    AGGREGATE, 34, (*_LOG[:34], 7), [Message("", None, 34, 35, PRIVATE)], (8, 9), None, _US + 3
+    AGGREGATE,
+    34,
+    (*_LOG[:34], 7),
+    [Message("", None, 34, 35, PRIVATE)],
+    (8, 9),
+    None,
+    _US + 3,
+    Sampling(),
 )
 _FORKED = Turn(
     _US + 9,
