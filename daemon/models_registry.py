@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -75,6 +76,7 @@ class ModelsRegistry:
         self._models_dir = models_dir
         self._facts_path = self._dir / "facts.json"
         self._implied_dir = self._dir / "implied"
+        self._implying = threading.Lock()
         self._facts = self._read_facts()
 
     def get(self, name: str) -> KnownModel:
@@ -172,8 +174,9 @@ class ModelsRegistry:
         manifest = Manifest(source=str((self._models_dir / name).absolute()))
         text = format_manifest(manifest)
         path = self._implied_dir / f"{name}{_SUFFIX}"
-        if not path.is_file() or path.read_text() != text:
-            write_whole(path, text.encode())
+        with self._implying:  # several threads ask at once
+            if not path.is_file() or path.read_text() != text:
+                write_whole(path, text.encode())
         return KnownModel(name, path, text, manifest)
 
     def _read_facts(self) -> dict[str, _Fact]:
@@ -240,7 +243,7 @@ def _digest(text: str) -> str:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file as a whole. Raises: StoreBroken."""
+    """Replace a file as a whole; one thread at a time for each. Raises: StoreBroken."""
     partial = path.with_name(f"{path.name}.partial")
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)

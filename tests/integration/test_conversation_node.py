@@ -231,11 +231,13 @@ def test_a_restore_that_fails_leaves_the_conversation_as_it_was(
     if what == "cancelled":
         asking._connection.call(m.Cancel(101, call.id))
         assert isinstance(asking._connection.take(101), m.Done)
+        until_passed_on(client)
         os.kill(pid, signal.SIGCONT)
         reply = last_of(asking, call.id)
         assert (reply.finish_reason, reply.tokens, reply.conversation) == ("cancelled", [], "")
     elif what == "gone":
         asking.close()
+        until_passed_on(client)
         os.kill(pid, signal.SIGCONT)
     else:
         if what == "died":
@@ -249,6 +251,16 @@ def test_a_restore_that_fails_leaves_the_conversation_as_it_was(
     assert after.usage.computed <= 200 + 1008 % 16
     control = say(client, f"{what}-control", prompt(200, 61))
     assert (after.tokens, after.tip) == (control.tokens, control.tip)
+
+
+def until_passed_on(client: Client) -> None:
+    """What others did before, gliad has seen, and has told the engine.
+
+    It reads in the order in which things come, all that is there at once, and sends what
+    follows from it a step later: an answer to a question asked after them is behind both.
+    """
+    for _ in range(2):
+        client.status()
 
 
 def last_of(client: Client, call_id: int) -> m.Generated:

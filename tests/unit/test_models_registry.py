@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -157,3 +161,24 @@ def test_a_model_directory_counts_with_defaults(registry: ModelsRegistry, models
     assert known.manifest == Manifest(str(models_dir / "bare"))
     assert known.path.read_text() == known.text
     assert [value.name for value in registry.values()] == ["bare"]
+
+
+def test_a_directory_that_several_threads_find_at_once_counts_for_each(
+    registry: ModelsRegistry, models_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where two write, each waits for the other in the middle of it."""
+    directory = models_dir / "bare"
+    directory.mkdir()
+    (directory / "config.json").write_text("{}")
+    both_write = threading.Barrier(2)
+
+    def meet(_: int) -> None:
+        with suppress(threading.BrokenBarrierError):
+            both_write.wait(0.2)
+
+    monkeypatch.setattr(os, "fsync", meet)
+    with ThreadPoolExecutor(2) as threads:
+        asked = [threads.submit(registry.get, "bare") for _ in range(2)]
+        models = [each.result() for each in asked]
+    assert [model.path.read_text() for model in models] == [models[0].text] * 2
+    assert os.listdir(models[0].path.parent) == ["bare.model"]
