@@ -128,6 +128,14 @@ class GuardedStream(library.YamuxStream):
             await self.conn._write_frame(header + bytes(rest[:size]))
             rest = rest[size:]
 
+    async def reset(self) -> None:
+        """What nobody has read goes too: for its sake the library keeps the stream for a minute."""
+        try:
+            await super().reset()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self.conn.forget(self)
+
     async def _may_send(self) -> int:
         """The window, once there is one."""
         while not self.send_closed and not self._is_closed:
@@ -192,6 +200,12 @@ class GuardedYamux(library.Yamux):
         if scope.cancelled_caught:
             await self._cleanup_on_error()
             raise MuxedStreamError("the peer takes no more")
+
+    async def forget(self, stream: GuardedStream) -> None:
+        """Drop a stream that was reset here, and its place."""
+        async with self.streams_lock:
+            self.stream_buffers.get(stream.stream_id, bytearray()).clear()
+            self._finalize_stream_locked(stream, fully_closed=True)
 
     async def open_stream(self) -> library.YamuxStream:
         """Raises: MuxedStreamError, where there are too many already too."""

@@ -56,6 +56,27 @@ async def opened(muxer: GuardedYamux, made: type[Any]) -> Any:
     return stream
 
 
+@pytest.mark.parametrize(("made", "num_kept"), [(LIBRARY_STREAM, 1), (GuardedStream, 0)])
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_stream_that_was_reset_takes_no_place(
+    made: type[Any], num_kept: int, is_cancelled: bool
+) -> None:
+    """Not for what came and was not read, nor where the peer could not be told."""
+
+    async def main() -> None:
+        muxer = new_muxer(Wire())
+        stream = await opened(muxer, made)
+        muxer.stream_buffers[1] += b"unread"
+        with trio.CancelScope() as scope:
+            if is_cancelled:
+                scope.cancel()
+            await stream.reset()
+        kept = (muxer.streams, muxer.stream_buffers, muxer.stream_events)
+        assert [len(each) for each in kept] == [num_kept] * 3
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
 @pytest.mark.parametrize(("made", "holds"), [(LIBRARY_STREAM, False), (GuardedStream, True)])
 def test_a_writer_waits_for_a_reader_that_pauses(made: type[Any], holds: bool) -> None:
     async def main() -> None:
