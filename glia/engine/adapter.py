@@ -32,7 +32,8 @@ _OFF: tuple[object, ...] = (None, False, "none", {}, [])
 
 @torch.no_grad()
 def merge_adapter(model: nn.Module, path: Path) -> None:
-    """Add an adapter's product to each weight it names, computed in f32.
+    """Add an adapter's product to each weight it names, computed in f32, or in float64
+    where weights are.
 
     Args:
         path: PEFT directory with adapter_config.json and adapter_model.safetensors.
@@ -41,10 +42,11 @@ def merge_adapter(model: nn.Module, path: Path) -> None:
     scale = _scale(path)
     for name, (a, b) in _pairs(path).items():
         linear = _linear(model, name, path)
-        product = b.float() @ a.float()
+        dtype = torch.promote_types(linear.weight.dtype, torch.float32)
+        product = b.to(dtype) @ a.to(dtype)
         if product.shape != linear.weight.shape:
             raise BadModelFile(f"{path}: {name} is {tuple(product.shape)}, the model's is not")
-        merged = linear.weight.float() + scale * product
+        merged = linear.weight.to(dtype) + scale * product
         linear.weight.copy_(merged.to(linear.weight.dtype))
 
 

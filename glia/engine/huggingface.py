@@ -22,7 +22,7 @@ from glia.engine.activation import RowActivation
 from glia.engine.linear import RowLinear, pad_rows
 from glia.errors import ModelRefused
 from glia.graph.profile import LayerShape
-from glia.kv.attention import LayerHeads, PooledAttention
+from glia.kv.attention import LayerAttention, LayerHeads
 from glia.kv.rotary import Rotary
 
 _NAME = "glia_tiles"
@@ -55,7 +55,7 @@ def _attend(
     """query [1, H, rows, D], key and value [1, G, rows, D] -> [1, rows, H, D]."""
     if any(kwargs.get(name) is not None for name in _UNKNOWN_SCORES):
         raise ModelRefused("the model changes its attention scores in a way that is not known here")
-    attention: PooledAttention = module.glia_attention  # type: ignore[assignment]
+    attention: LayerAttention = module.glia_attention  # type: ignore[assignment]
     num_tokens = attention.num_tokens
     qkv = torch.cat((query[0], key[0], value[0])).transpose(0, 1)[:num_tokens].contiguous()
     _, num_heads, num_rows, dim = query.shape
@@ -81,12 +81,11 @@ def layer_shapes(model: PreTrainedModel) -> tuple[LayerShape, ...]:
     )
 
 
-def layer_heads(model: PreTrainedModel, num_positions: int) -> list[LayerHeads]:
-    """What attention needs of each layer; rotary tables by the model's own module.
+def layer_heads(model: PreTrainedModel, rotary: Rotary) -> list[LayerHeads]:
+    """What attention needs of each layer.
 
     Raises: ModelRefused where a layer's attention does not look as expected.
     """
-    rotary = _rotary(model, num_positions)
     heads = []
     for layer in model.model.layers:
         module = layer.self_attn
@@ -106,7 +105,7 @@ def layer_heads(model: PreTrainedModel, num_positions: int) -> list[LayerHeads]:
     return heads
 
 
-def _rotary(model: PreTrainedModel, num_positions: int) -> Rotary:
+def own_rotary(model: PreTrainedModel, num_positions: int) -> Rotary:
     """Tables by the model's own module, in pieces of one size: how a large tensor is cut
     for threads may change a last bit, and the tables must not depend on the pool's size."""
     weight = model.model.embed_tokens.weight
@@ -117,20 +116,35 @@ def _rotary(model: PreTrainedModel, num_positions: int) -> Rotary:
     return Rotary.from_tables(cos, sin)
 
 
+def attend_by(model: PreTrainedModel, attention: LayerAttention) -> None:
+    """Have the model's layers attend by `attention`, which gets K and Q unrotated."""
+    model.model.rotary_emb = _NoRotation(model.model.layers[0].self_attn.head_dim)
+    for layer in model.model.layers:
+        layer.self_attn.glia_attention = attention
+        _wrap_activation(layer.mlp)
+    model.set_attn_implementation(_NAME)
+
+
+def logits_of(model: PreTrainedModel, tokens: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """tokens [T] int64, wanted [B] int64 -> logits [B, V] of tokens[wanted]."""
+    rows = pad_rows(tokens)
+    positions = torch.zeros_like(rows)[None]
+    out = model(
+        input_ids=rows[None], position_ids=positions, use_cache=False, logits_to_keep=wanted
+    )
+    logits: torch.Tensor = out.logits[0]
+    return logits
+
+
 class GeneralForward:
     """Any allowed model type, as transformers computes it."""
 
     def __init__(
-        self, model: PreTrainedModel, attention: PooledAttention, *, pack_once: bool = True
+        self, model: PreTrainedModel, attention: LayerAttention, *, pack_once: bool = True
     ) -> None:
         """Takes the model over: its rotary, Linear and activation modules are replaced."""
         self._model = model
-        dim = model.model.layers[0].self_attn.head_dim
-        model.model.rotary_emb = _NoRotation(dim)
-        for layer in model.model.layers:
-            layer.self_attn.glia_attention = attention
-            _wrap_activation(layer.mlp)
-        model.set_attn_implementation(_NAME)
+        attend_by(model, attention)
         self._linears = _swap_linears(model, pack_once)
 
     @property
@@ -138,18 +152,12 @@ class GeneralForward:
         return all(linear.is_packed for linear in self._linears)
 
     def __call__(self, tokens: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        rows = pad_rows(tokens)
-        positions = torch.zeros_like(rows)[None]
-        out = self._model(
-            input_ids=rows[None], position_ids=positions, use_cache=False, logits_to_keep=wanted
-        )
-        logits: torch.Tensor = out.logits[0]
-        return logits
+        return logits_of(self._model, tokens, wanted)
 
 
 def _wrap_activation(mlp: nn.Module) -> None:
     for name in ("act_fn", "act"):
-        if hasattr(mlp, name):
+        if hasattr(mlp, name) and not isinstance(getattr(mlp, name), RowActivation):
             setattr(mlp, name, RowActivation(getattr(mlp, name)))
 
 

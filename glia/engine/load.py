@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
-from transformers.utils import logging as transformers_logging
+from transformers import PreTrainedModel
 
-from glia.engine.adapter import merge_adapter
 from glia.engine.families import check_family
 from glia.engine.fingerprint import numerics_class
 from glia.engine.fused import FusedForward, can_fuse
-from glia.engine.huggingface import GeneralForward, layer_heads, layer_shapes
+from glia.engine.huggingface import GeneralForward, layer_heads, layer_shapes, own_rotary
 from glia.engine.loaded import LoadedModel, ModelFacts
-from glia.engine.loading_report import check_report
+from glia.engine.reading import read_config, read_weights
 from glia.engine.selftest import SelfTest
-from glia.errors import BadModelFile, ModelRefused
+from glia.errors import ModelRefused
 from glia.graph.profile import KvScheme
 from glia.kv.attention import PooledAttention
 from glia.kv.dtypes import STORAGE_DTYPES
@@ -95,42 +90,9 @@ def load_model(path: Path, settings: LoadSettings, on_progress: Progress = _sile
     return loaded
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """config.json of a model directory. Raises: BadModelFile."""
-    file = path / "config.json"
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadModelFile(f"{file}: {error}") from error
-    if not isinstance(config, dict):
-        raise BadModelFile(f"{file}: not a table")
-    return config
-
-
 def _read(path: Path, settings: LoadSettings) -> PreTrainedModel:
-    """Weights as transformers reads them: safetensors only, no code of the model's own."""
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    try:
-        read: Any = AutoModelForCausalLM.from_pretrained(
-            path,
-            dtype=_DTYPES[settings.dtype],
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            attn_implementation="sdpa",
-            ignore_mismatched_sizes=True,  # they are in the report, with their names
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise BadModelFile(f"{path}: {error}", hint="get the model's files again") from error
-    model: PreTrainedModel = read[0]
-    check_report(path, read[1])
-    for adapter in settings.adapters:
-        merge_adapter(model, adapter)
-    model.requires_grad_(False)
+    model = read_weights(path, _DTYPES[settings.dtype], settings.adapters)
     model.to(settings.device)  # type: ignore[arg-type]
-    model.train(False)
     return model
 
 
@@ -142,7 +104,7 @@ def _over_pool(
     shapes = layer_shapes(model)
     num_slots = num_slots_for(settings.l0_bytes, shapes, size, dtype, context)
     pool = Pool(shapes, size, num_slots, dtype, device, context)
-    heads = layer_heads(model, min(context, num_slots * size))
+    heads = layer_heads(model, own_rotary(model, min(context, num_slots * size)))
     attention = PooledAttention(pool, heads, STORAGE_DTYPES[settings.scheme])
     linears = (m for m in model.model.layers.modules() if isinstance(m, nn.Linear))
     largest = max(linear.weight.nbytes for linear in linears)

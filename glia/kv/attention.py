@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Protocol
 
 import torch
 
@@ -65,6 +66,22 @@ class LayerHeads:
     head_dim: int
     scale: float
     rotary: Rotary | None
+
+
+class LayerAttention(Protocol):
+    """What a model's layers attend by; they are called in order."""
+
+    @property
+    def num_tokens(self) -> int:
+        """T of the forward under way."""
+
+    def attend(self, layer: int, qkv: torch.Tensor, out: torch.Tensor) -> None:
+        """One layer's attention.
+
+        Args:
+            qkv: [T, H + 2 * G, D], unrotated; may be changed in place.
+            out: [T, H * D], written.
+        """
 
 
 class TileAttention:
@@ -147,6 +164,20 @@ class TileAttention:
         return True
 
 
+def tiles_of(
+    layers: Sequence[LayerHeads], dtype: torch.dtype, device: torch.device
+) -> list[TileAttention]:
+    """One for each layer; layers of one shape share theirs."""
+    shared: dict[tuple[int, int, int, float], TileAttention] = {}
+    found = []
+    for heads in layers:
+        key = (heads.num_heads, heads.kv_heads, heads.head_dim, heads.scale)
+        if key not in shared:
+            shared[key] = TileAttention(heads, dtype, device)
+        found.append(shared[key])
+    return found
+
+
 def _tiles(position: int, num_tokens: int) -> Iterator[tuple[int, int]]:
     """(first, last) token numbers of each aligned tile."""
     first = 0
@@ -184,13 +215,7 @@ class PooledAttention:
         self._layers = layers
         self.storage = storage
         self._rounds = storage != pool.dtype
-        shared: dict[tuple[int, int, int, float], TileAttention] = {}
-        self._tiles = []
-        for heads in layers:
-            key = (heads.num_heads, heads.kv_heads, heads.head_dim, heads.scale)
-            if key not in shared:
-                shared[key] = TileAttention(heads, pool.dtype, pool.device)
-            self._tiles.append(shared[key])
+        self._tiles = tiles_of(layers, pool.dtype, pool.device)
         self._rows: Sequence[Rows] = ()
         self._lengths: list[int] = []
         self._cos_sin: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}

@@ -10,7 +10,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from glia.engine.families import ALLOWED, check_family
-from glia.engine.load import load_model, read_config
+from glia.engine.load import load_model
+from glia.engine.reading import read_config
 from glia.errors import BadModelFile, ModelRefused
 from tests.model_parts import save_tiny, settings
 

@@ -1,0 +1,154 @@
+"""The canonical class: K and V computed in float64, rounded to the storage dtype at once.
+
+    W windows, S block_size, P = W * S positions before, T new tokens, L layers, G kv heads,
+    D head_dim, V vocabulary
+
+What comes out depends on the model's files, the storage dtype and the tokens, and not on
+how they were cut, on threads or on the processor: other kernels differ by some 1e-15, and
+rounding to 24 bits or fewer hides that. Measured, not proven (glia/spec/13-numerics.md).
+Attention reads what was rounded, so K/V of any window can be computed again from the
+stored windows before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+
+from glia.engine.families import check_family
+from glia.engine.frequencies import WideRotary
+from glia.engine.huggingface import attend_by, layer_heads, layer_shapes, logits_of
+from glia.engine.reading import read_config, read_weights, widest_dtype
+from glia.engine.wide import WIDE, kept_bytes, widen
+from glia.errors import PromptError
+from glia.kv.stored import StoredAttention
+
+_PIECE = 512  # tokens at once: below, widening weights costs more than computing
+
+Progress = Callable[[int, int], None]
+
+
+def _silent(_done: int, _total: int) -> None:
+    """Progress that nobody asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """K and V of T tokens.
+
+    Attributes:
+        rows: per layer [T, G, 2 * D], storage dtype, K unrotated, then V.
+        unrounded: the same in float64, where they were asked for.
+        logits: [T, V] float64 where all were asked for, else of the last token, [1, V].
+    """
+
+    rows: tuple[torch.Tensor, ...]
+    unrounded: tuple[torch.Tensor, ...] | None
+    logits: torch.Tensor
+
+
+class CanonicalModel:
+    """A model of the canonical class. Single-threaded, as an engine is.
+
+    Attributes:
+        shapes: K/V shape of each layer.
+        context_tokens: the model's positional limit.
+        vocab_size: V.
+    """
+
+    def __init__(self, model: PreTrainedModel, *, keep: bool) -> None:
+        """Takes the model over.
+
+        Args:
+            keep: whether weights are kept in float64, not widened for every step.
+        Raises: ModelRefused where a part of it is not known in float64.
+        """
+        self.shapes = layer_shapes(model)
+        self.context_tokens = int(model.config.max_position_embeddings)
+        self.vocab_size = int(model.config.vocab_size)
+        self._model = model
+        self._rotary_of = WideRotary(model)
+        widen(model, keep=keep)
+
+    @classmethod
+    def open(
+        cls, path: Path, adapters: Sequence[Path] = (), *, most_bytes: int = 0
+    ) -> CanonicalModel:
+        """From a directory of safetensors.
+
+        Args:
+            most_bytes: weights are kept in float64 where they take at most so much. Else they
+                stay as the files have them, mapped, and are widened bit by bit for each step
+                (with adapters they are in float64 in any case: a merged weight has no other).
+        Raises: BadModelFile, ModelRefused.
+        """
+        check_family(read_config(path))
+        model = read_weights(path, WIDE if adapters else widest_dtype(path), adapters)
+        return cls(model, keep=bool(adapters) or kept_bytes(model) <= most_bytes)
+
+    @torch.inference_mode()
+    def recompute(
+        self,
+        before: Sequence[torch.Tensor],
+        tokens: Sequence[int],
+        storage: torch.dtype,
+        *,
+        unrounded: bool = False,
+        all_logits: bool = False,
+        piece_tokens: int = _PIECE,
+        on_progress: Progress = _silent,
+    ) -> Recomputed:
+        """K and V of T tokens, from the stored K and V of those before them.
+
+        Memory beside the result: activations of `piece_tokens` tokens, and one layer's K and
+        V of P + T positions in float64.
+
+        Args:
+            before: per layer [..., G, 2 * D], K unrotated, then V, in `storage`; the leading
+                dimensions, [W, S] or [P], are positions from 0 on. Strided views are read where
+                they stand. Empty: the tokens start at position 0.
+            tokens: T >= 1 ids.
+            storage: dtype that K and V are rounded to.
+            unrounded: K and V before rounding are wanted, too.
+            all_logits: logits of every token are wanted.
+            piece_tokens: most tokens computed at once.
+            on_progress: called with (done, T) tokens.
+        Raises: PromptError (no token, one outside of the vocabulary, more than the context).
+        """
+        before = list(before) or [
+            torch.empty(0, s.kv_heads, 2 * s.head_dim, dtype=storage) for s in self.shapes
+        ]
+        num_before, count = before[0].shape[:-2].numel(), len(tokens)
+        self._check(tokens, num_before)
+        rows = self._new_rows(count, storage)
+        wide = self._new_rows(count, WIDE) if unrounded else None
+        heads = layer_heads(self._model, self._rotary_of.tables(num_before + count))
+        attention = StoredAttention(heads, before, rows, wide, WIDE)
+        attend_by(self._model, attention)
+        logits = []
+        for first in range(0, count, piece_tokens):
+            piece = torch.tensor(tokens[first : first + piece_tokens], dtype=torch.int64)
+            attention.begin(first, len(piece))
+            wanted = torch.arange(len(piece)) if all_logits else torch.tensor([len(piece) - 1])
+            logits.append(logits_of(self._model, piece, wanted))
+            on_progress(first + len(piece), count)
+        kept = logits if all_logits else logits[-1:]
+        return Recomputed(tuple(rows), None if wide is None else tuple(wide), torch.cat(kept))
+
+    def _new_rows(self, count: int, dtype: torch.dtype) -> list[torch.Tensor]:
+        return [torch.zeros(count, s.kv_heads, 2 * s.head_dim, dtype=dtype) for s in self.shapes]
+
+    def _check(self, tokens: Sequence[int], num_before: int) -> None:
+        if not tokens:
+            raise PromptError("no token to compute", hint="give at least one")
+        if num_before + len(tokens) > self.context_tokens:
+            raise PromptError(
+                f"position {num_before + len(tokens)} is past the context of "
+                f"{self.context_tokens} tokens"
+            )
+        if not all(0 <= token < self.vocab_size for token in tokens):
+            raise PromptError(f"a token is outside of the vocabulary of {self.vocab_size}")
