@@ -21,6 +21,7 @@
     │   ├─ PeerUnreachable           it cannot be dialled, or its address is not known
     │   ├─ PeerLost                  the connection or stream ended under a call
     │   └─ PeerRefused               it does not speak the protocol, or is banned here
+    ├─ NotPermitted                no right to it, or none that holds: ask whoever grants it
     ├─ EngineError                 an inference engine failed
     │   ├─ EngineDied                the process ended under a request
     │   ├─ EngineFailed              a step raised (the engine lives on)
@@ -74,6 +75,7 @@ __all__ = [
     "ModelRefused",
     "NetworkError",
     "NotFound",
+    "NotPermitted",
     "NotRunning",
     "PeerLost",
     "PeerRefused",
@@ -202,6 +204,11 @@ class PeerLost(NetworkError):
 
 class PeerRefused(NetworkError):
     code = "peer_refused"
+
+
+class NotPermitted(GliaError):
+    code = "not_permitted"
+    exit_code = 10
 
 
 class EngineError(GliaError):

@@ -72,6 +72,7 @@ PURE: dict[str, tuple[str, ...]] = {
     "glia.graph": (
         *_VALUES,
         "base64",
+        "binascii",
         "blake3",
         "cryptography",
         "json",
