@@ -2,7 +2,8 @@
 
 A place under a key goes by a draw, in which neither who comes first nor who comes last has
 the better chance: each key and peer has a rank that only this node can compute. Who proved
-to be good (the caller says who) loses its place to nobody who did not.
+to be good (the caller says who) loses its place to nobody who did not. Peer ids cost nothing: a
+place among all is lost by those behind the address that has most of them.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class Draw:
 class Claims(Generic[V]):
     """A value for each key and peer: at most so many of one peer, under one key, and in all.
 
-    Of one peer's keys the oldest goes; under a key, who loses the draw; in all, the oldest.
-    Who is proven goes last.
+    Of one peer's keys the oldest goes; under a key, who loses the draw; in all, the oldest of
+    the crowd (p2p/crowds.py) that has most. Who is proven goes last.
 
     Args:
         is_proven: whether a peer gave what it said to have, before.
@@ -65,17 +66,20 @@ class Claims(Generic[V]):
         self._most, self._per_peer, self._per_key = most, per_peer, per_key
         self._by_key: dict[bytes, dict[PeerId, V]] = {}
         self._by_peer: dict[PeerId, OrderedDict[bytes, None]] = {}
-        self._order: OrderedDict[tuple[bytes, PeerId], None] = OrderedDict()  # the oldest first
+        self._order: OrderedDict[tuple[bytes, PeerId], str] = OrderedDict()  # the oldest first
+        self._by_crowd: dict[str, OrderedDict[tuple[bytes, PeerId], None]] = {}
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def put(self, key: bytes, peer: PeerId, value: V) -> None:
-        """A peer says to have a key; again makes it the newest."""
+    def put(self, key: bytes, peer: PeerId, value: V, crowd: str = "") -> None:
+        """A peer says to have a key; again makes it the newest. Args: crowd: it is one of."""
         self.remove(key, peer)
         self._by_key.setdefault(key, {})[peer] = value
         keys = self._by_peer.setdefault(peer, OrderedDict())
-        keys[key] = self._order[key, peer] = None
+        keys[key] = None
+        self._order[key, peer] = crowd
+        self._by_crowd.setdefault(crowd, OrderedDict())[key, peer] = None
         if len(keys) > self._per_peer:
             self.remove(next(iter(keys)), peer)
         if len(self._by_key[key]) > self._per_key:
@@ -91,7 +95,7 @@ class Claims(Generic[V]):
         """One that is not there is no matter."""
         if (key, peer) not in self._order:
             return
-        del self._order[key, peer]
+        _take(self._by_crowd, self._order.pop((key, peer)), (key, peer))
         _take(self._by_peer, peer, key)
         _take(self._by_key, key, peer)
 
@@ -109,10 +113,11 @@ class Claims(Generic[V]):
         return max(self._by_key[key], key=worth)
 
     def _oldest(self) -> tuple[bytes, PeerId]:
-        for key, peer in islice(self._order, _LOOKED_AT):
+        largest = max(self._by_crowd.values(), key=len)
+        for key, peer in islice(largest, _LOOKED_AT):
             if not self._is_proven(peer):
                 return key, peer
-        return next(iter(self._order))
+        return next(iter(largest))
 
 
 K = TypeVar("K")

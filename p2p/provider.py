@@ -69,6 +69,7 @@ class ServingLimits:
 
     peer_bytes: int = 1024 * 1024  # room for what is read for a peer
     total_bytes: int = 64 * 1024 * 1024
+    answers_bytes: int = 16 * 1024 * 1024  # beside it: a question of each connected peer
     idle_s: float = 60.0  # a stream on which nothing is asked
     stream_s: float = 3600.0
 
@@ -123,6 +124,7 @@ class Provider:
         self._upload = upload
         self._limits = limits or ServingLimits()
         self._budget = SendingBudget(self._limits.total_bytes, self._limits.peer_bytes)
+        self._answers = SendingBudget(self._limits.answers_bytes, _ANSWER_BYTES)
         self._read = read
         self._questions, self._wants = Turns(), Turns()
         self._sending = trio.Lock()  # first come, first served
@@ -175,7 +177,7 @@ class Provider:
 
     async def _answer_find(self, stream: Stream, content: bytes) -> None:
         request = decode_find_request(content)
-        with self._budget.hold(_ANSWER_BYTES):
+        with self._answers.hold(_ANSWER_BYTES):
             if isinstance(request, Find):
                 await self._answer_question(stream, request)
             elif isinstance(request, GetRecords):

@@ -22,10 +22,13 @@ from p2p.host import Stream
 from p2p.libp2p import caps
 from p2p.libp2p.identify import PROTOCOL as IDENTIFY_PROTOCOL
 from p2p.libp2p.identify import PUSH_PROTOCOL, Identities
+from p2p.libp2p.metering import crowd_behind
+from p2p.libp2p.names import peer_text
 from p2p.libp2p.opening import agree
 from p2p.libp2p.stream import LibP2PStream
 from p2p.libp2p.streams import LIBRARY_ERRORS, InboundStreams, on_port
 from p2p.libp2p.swarm import GuardedSwarm
+from p2p.rates import Rates
 
 PING_BYTES = 32
 _IDENTIFY_S = 10.0
@@ -54,6 +57,12 @@ class GuardedHost(BasicHost):
     ) -> None:
         self.inbound, self.identities = inbound, identities
         self._swarm = swarm
+        self._openings = Rates(
+            peer=caps.STREAMS_PEER,
+            crowd=caps.STREAMS_CROWD,
+            sure=caps.STREAMS_SURE,
+            shared=caps.STREAMS_SHARED,
+        )
         super().__init__(
             swarm, addrs_factory=_without_wildcards, disable_identify_address_discovery=True
         )
@@ -79,7 +88,17 @@ class GuardedHost(BasicHost):
         self.multiselect.add_handler(TProtocol(protocol), bounded)
 
     async def _swarm_stream_handler(self, net_stream: INetStream) -> None:
-        """What a peer makes fail while a protocol is agreed on ends that stream alone."""
+        """What a peer makes fail while a protocol is agreed on ends that stream alone.
+
+        Who opens them too often is not asked which protocol it wants: that is most of the cost.
+        """
+        connection = net_stream.muxed_conn
+        peer, crowd = peer_text(connection.peer_id), crowd_behind(connection)
+        if not self._openings.admits(peer, crowd, trio.current_time()):
+            self.inbound.counters["streams_refused"] += 1
+            with suppress(Exception):
+                await net_stream.reset()
+            return
         try:
             await super()._swarm_stream_handler(net_stream)
         except Exception as error:

@@ -70,7 +70,6 @@ def _change_kad(module: ModuleType) -> None:
         "PROTOCOL_ID": caps.KAD_PROTOCOL,
         "MAX_DHT_MESSAGE_SIZE": caps.MAX_KAD_MESSAGE_BYTES,
         "MAX_RECORD_SIZE": caps.MAX_KAD_RECORD_BYTES,
-        "MAX_VALUE_STORE_SIZE": caps.MAX_KAD_RECORDS,
     }
     for name, value in changes.items():
         if hasattr(module, name):

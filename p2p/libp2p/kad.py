@@ -6,8 +6,10 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import cast
 
-from libp2p.abc import IHost
+import trio
+from libp2p.abc import IHost, INetStream
 from libp2p.kad_dht.kad_dht import DHTMode, KadDHT
 from libp2p.peer.id import ID
 from libp2p.records.validator import NamespacedValidator
@@ -16,12 +18,15 @@ from glia.errors import PeerUnreachable
 from p2p.claims import MAX_KEYS_PER_PEER, Draw
 from p2p.host import PeerId
 from p2p.libp2p import caps
+from p2p.libp2p.metering import MeteredStream, crowd_behind, kad_rates
 from p2p.libp2p.names import peer_object, peer_text
 from p2p.libp2p.records import (
     NAMESPACE,
+    SENDER,
     GuardedProviders,
     GuardedValues,
     RecordValidator,
+    Sender,
     Validate,
 )
 from p2p.lookup import NUM_CLOSEST
@@ -34,6 +39,9 @@ class GuardedKad(KadDHT):
     """A server under an id of our own, with our namespace alone, nothing on disk.
 
     Its streams are bounded as all are (`streams.py`), so its own 12 places for all are not.
+
+    Attributes:
+        num_refused: messages of peers that ask too often.
     """
 
     provider_store: GuardedProviders
@@ -49,10 +57,27 @@ class GuardedKad(KadDHT):
         )
         self.draw = Draw(secrets.token_bytes(32))
         self.provider_store = GuardedProviders(host, self.peer_routing, self.draw)
-        self.value_store = GuardedValues(host, self.local_peer_id, self.draw)
+        self.value_store = GuardedValues(
+            host, self.local_peer_id, self.draw, lambda peer: self.provider_store.is_proven(peer)
+        )
+        self.num_refused = 0
+        self._rates = kad_rates()
         self._provider_rate_max = MAX_KEYS_PER_PEER
         self._provider_rate_window = _RATE_WINDOW_S
         self._inbound_limiter.total_tokens = caps.MAX_KAD_STREAMS
+
+    async def _do_handle_stream(self, stream: INetStream) -> None:
+        """The library's, of messages that are admitted."""
+        connection = stream.muxed_conn
+        sender = Sender(peer_text(connection.peer_id), crowd_behind(connection))
+
+        def admits(cost: float) -> bool:
+            is_admitted = self._rates.admits(sender.peer, sender.crowd, trio.current_time(), cost)
+            self.num_refused += not is_admitted
+            return is_admitted
+
+        SENDER.set(sender)
+        await super()._do_handle_stream(cast(INetStream, MeteredStream(stream, admits)))
 
     def neighbours(self, key: bytes) -> list[PeerId]:
         """Peers that may be asked who is closer to a key, the closest first."""

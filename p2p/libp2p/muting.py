@@ -5,16 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from p2p.host import PeerId
-from p2p.libp2p.caps import MAX_BAD_MESSAGES, MAX_MESSAGES_PER_S, MUTE_S
+from p2p.libp2p import caps
+from p2p.libp2p.caps import MAX_BAD_MESSAGES, MUTE_S
+from p2p.rates import Rates
 
 _MAX_PEERS = 1024
 
 
 class Muting:
-    """A bucket of MAX_MESSAGES_PER_S for each peer, and no hearing for who sends bad ones."""
+    """So many messages a second, and no hearing for who sends bad ones."""
 
     def __init__(self) -> None:
-        self._buckets: dict[PeerId, tuple[float, float]] = {}  # tokens, when
+        self._rates = Rates(
+            peer=caps.GOSSIP_PEER,
+            crowd=caps.GOSSIP_CROWD,
+            sure=caps.GOSSIP_SURE,
+            shared=caps.GOSSIP_SHARED,
+        )
         self._bad: dict[PeerId, int] = {}
         self._muted: dict[PeerId, float] = {}  # until
 
@@ -22,16 +29,9 @@ class Muting:
         """Whether nothing of it is read."""
         return self._muted.get(peer, now_s) > now_s
 
-    def admits(self, peer: PeerId, now_s: float) -> bool:
-        """Whether one more message of a peer is looked at."""
-        if self.is_muted(peer, now_s):
-            return False
-        tokens, before_s = self._buckets.pop(peer, (float(MAX_MESSAGES_PER_S), now_s))
-        tokens = min(MAX_MESSAGES_PER_S, tokens + (now_s - before_s) * MAX_MESSAGES_PER_S)
-        is_admitted = tokens >= 1
-        self._buckets[peer] = tokens - is_admitted, now_s
-        _trim(self._buckets)
-        return is_admitted
+    def admits(self, peer: PeerId, crowd: str, now_s: float) -> bool:
+        """Whether one more message is looked at that a peer of a crowd (p2p/crowds.py) sends."""
+        return not self.is_muted(peer, now_s) and self._rates.admits(peer, crowd, now_s)
 
     def note_bad(self, peer: PeerId, now_s: float) -> bool:
         """Count a message that is not signed; whether the peer is muted by it."""

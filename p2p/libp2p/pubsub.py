@@ -19,6 +19,7 @@ from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 from glia.errors import RemoteProtocolError
 from p2p.host import MAX_MESSAGE_BYTES, PeerId
 from p2p.libp2p import caps
+from p2p.libp2p.metering import crowd_behind
 from p2p.libp2p.muting import Muting
 from p2p.libp2p.names import peer_text
 
@@ -70,7 +71,7 @@ class GuardedPubsub(Pubsub):
         Raises: RemoteProtocolError, and what the stream raises but for its end.
         """
         peer = stream.muxed_conn.peer_id
-        name = peer_text(peer)
+        name, crowd = peer_text(peer), crowd_behind(stream.muxed_conn)
         while not self.muting.is_muted(name, trio.current_time()):
             try:
                 data = await read_varint_prefixed_bytes_limited(stream, _MAX_RPC_BYTES)
@@ -78,7 +79,8 @@ class GuardedPubsub(Pubsub):
                 return
             rpc = _parsed(data)
             for message in rpc.publish:
-                if self._is_subscribed_to_msg(message):
+                is_admitted = self.muting.admits(name, crowd, trio.current_time())
+                if is_admitted and self._is_subscribed_to_msg(message):
                     await self.push_msg(peer, message)
             for each in rpc.subscriptions[: caps.MAX_TOPICS_PER_PEER]:
                 self.handle_subscription(peer, each)
@@ -102,13 +104,13 @@ class GuardedPubsub(Pubsub):
             super().handle_subscription(origin_id, sub_message)
 
     async def push_msg(self, msg_forwarder: ID, msg: rpc_pb2.Message) -> None:
-        """Before anything else of the library sees it: the forwarder's rate, the signature."""
+        """Before anything else of the library sees it: the signature."""
         if msg_forwarder != self.my_id:
-            forwarder, now_s = peer_text(msg_forwarder), trio.current_time()
-            if not self.muting.admits(forwarder, now_s) or self._is_msg_seen(msg):
+            if self._is_msg_seen(msg):
                 return
             if not _is_signed(msg):
-                if self.muting.note_bad(forwarder, now_s):
+                forwarder = peer_text(msg_forwarder)
+                if self.muting.note_bad(forwarder, trio.current_time()):
                     _log.warning("peer %s is muted: it sends what is not signed", forwarder)
                 return
         await super().push_msg(msg_forwarder, msg)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import secrets
 import struct
+import time
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import varint
@@ -24,7 +27,7 @@ from p2p.claims import Claims, Draw
 from p2p.host import MAX_VALUE_BYTES, PeerId
 from p2p.libp2p import caps
 from p2p.libp2p.names import peer_text
-from p2p.values import MAX_VALUES, kept_values
+from p2p.values import MAX_VALUES, KeptValues
 
 NAMESPACE = "glia"
 _MAX_SHOWN = 32  # providers in one answer, others each time: so that they fit a message
@@ -33,6 +36,17 @@ _MAX_ADDRESS_BYTES = 128
 _LENGTH = struct.Struct(">H")
 
 Validate = Callable[[bytes, bytes], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Whose message is worked on. Attributes: crowd: as p2p/crowds.py has it."""
+
+    peer: PeerId
+    crowd: str = ""
+
+
+SENDER = ContextVar[Sender | None]("SENDER", default=None)  # the library does not pass it on
 
 
 class GuardedProviders(ProviderStore):
@@ -51,7 +65,9 @@ class GuardedProviders(ProviderStore):
         """Keep that a peer has a key."""
         short = [each for each in provider.addrs if len(each.to_bytes()) <= _MAX_ADDRESS_BYTES]
         kept = PeerInfo(provider.peer_id, short[:_MAX_ADDRESSES])
-        self._claims.put(key, peer_text(provider.peer_id), ProviderRecord(kept))
+        sender = SENDER.get()
+        crowd = sender.crowd if sender else ""
+        self._claims.put(key, peer_text(provider.peer_id), ProviderRecord(kept), crowd)
 
     def cleanup_expired(self) -> None:
         """Forget what is too old."""
@@ -142,16 +158,31 @@ class RecordValidator(Validator):
 
 
 class GuardedValues(ValueStore):
-    """Keeps the values that a key had beside a new one (p2p/values.py)."""
+    """Bounded by peer, by key and in all (p2p/values.py)."""
 
-    def __init__(self, host: IHost, local_peer_id: ID, draw: Draw) -> None:
+    def __init__(
+        self, host: IHost, local_peer_id: ID, draw: Draw, is_proven: Callable[[PeerId], bool]
+    ) -> None:
         super().__init__(host, local_peer_id)
-        self._draw = draw
+        self._kept = KeptValues(draw, is_proven)
 
     def put_record(self, key: bytes, record: Record) -> None:
-        """Keep a record that was validated."""
-        old = self.get(key)
-        before = split_values(old.value) if old is not None else []
-        values = kept_values(self._draw, key, [*before, *split_values(record.value)])
-        merged = Record(key=key, value=join_values(values), timeReceived=record.timeReceived)
-        super().put_record(key, merged)
+        """Keep a record that was validated, of whoever sends it."""
+        sender = SENDER.get() or Sender(peer_text(self.local_peer_id))
+        values = split_values(record.value)
+        self._kept.put(key, sender.peer, values, time.time(), sender.crowd)
+
+    def get(self, key: bytes) -> Record | None:
+        values = self._kept.of(key, time.time())
+        return Record(key=key, value=join_values(values)) if values else None
+
+    def remove(self, key: bytes) -> bool:
+        self._kept.remove(key)
+        return True
+
+    def cleanup_expired(self) -> int:
+        return self._kept.expire(time.time())
+
+    def size(self) -> int:
+        """How many keys of how many peers."""
+        return len(self._kept)

@@ -19,13 +19,12 @@ from p2p.host import MAX_VALUE_BYTES, Address, Found, PeerId
 from p2p.looking import ASK_S, ENOUGH, Start, ask_all
 from p2p.routing import Routing
 from p2p.testing.kad import Table, distance
-from p2p.values import kept_values
+from p2p.values import KeptValues
 
 Validate = Callable[[bytes, bytes], bool]
 DEAF_S = 5.0
 _KEY_BYTES = 32
 _PROVIDER_LIFE_S = 48 * 3600.0
-_VALUE_LIFE_S = 48 * 3600.0
 
 
 def take_all(key: bytes, value: bytes) -> bool:
@@ -47,9 +46,9 @@ class Records:
         self.validate = validate
         self.is_proven: Callable[[PeerId], bool] = lambda peer: False
         self.table = Table(peer)
-        self._draw = Draw(blake3.blake3(peer.encode()).digest())
-        self._providers = Claims[tuple[Address, float]](self._draw, lambda one: self.is_proven(one))
-        self._values: dict[bytes, dict[bytes, float]] = {}
+        draw = Draw(blake3.blake3(peer.encode()).digest())
+        self._providers = Claims[tuple[Address, float]](draw, lambda one: self.is_proven(one))
+        self._values = KeptValues(draw, lambda one: self.is_proven(one))
 
     def closest(self, key: bytes, asker: PeerId) -> Sequence[PeerId]:
         """Whom it names; it knows the asker from now on."""
@@ -66,17 +65,14 @@ class Records:
         alive = [(peer, address) for peer, (address, until_s) in found.items() if now_s < until_s]
         return [] if self.drops else alive
 
-    def add_value(self, key: bytes, value: bytes) -> None:
-        """Kept if it is valid, and there is a place for it."""
-        if not self.validate(key, value):
-            return
-        found = {**self._values.get(key, {}), value: trio.current_time() + _VALUE_LIFE_S}
-        self._values[key] = {each: found[each] for each in kept_values(self._draw, key, found)}
+    def add_value(self, key: bytes, peer: PeerId, value: bytes) -> None:
+        """What a peer sent, kept if it is valid, and there is a place for it."""
+        if self.validate(key, value):
+            self._values.put(key, peer, [value], trio.current_time())
 
     def values(self, key: bytes) -> list[bytes]:
         """Those that have not expired."""
-        now_s, found = trio.current_time(), self._values.get(key, {})
-        return [] if self.drops else [value for value, until_s in found.items() if now_s < until_s]
+        return [] if self.drops else self._values.of(key, trio.current_time())
 
 
 class SimDirectory:
@@ -162,10 +158,10 @@ class SimDirectory:
             raise BadRequest("not a record of the directory")
 
         async def tell(peer: PeerId) -> None:
-            (await self._reach(peer)).add_value(key, value)
+            (await self._reach(peer)).add_value(key, self._peer, value)
 
         await self._tell(key, tell)
-        self._own.add_value(key, value)
+        self._own.add_value(key, self._peer, value)
         self._note("put", key.hex(), len(value))
 
     async def get(self, key: bytes) -> list[bytes]:

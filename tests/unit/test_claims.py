@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import secrets
 
 import pytest
 
-from p2p.claims import Claims, Draw
+from p2p.claims import MAX_KEYS_PER_PEER, Claims, Draw
 from p2p.host import PeerId
-from p2p.values import MAX_VALUES, MAX_VALUES_BYTES, kept_values
+from p2p.values import MAX_VALUES, MAX_VALUES_BYTES, VALUE_LIFE_S, KeptValues, kept_values
 
 KEYS = [number.to_bytes(32, "big") for number in range(100)]
 PEERS = [PeerId(f"peer {number}") for number in range(400)]
@@ -95,3 +96,57 @@ def test_values_of_strangers_push_out_others_by_lot_alone() -> None:
 def test_large_values_are_fewer() -> None:
     values = [bytes([n]) * 4096 for n in range(20)]
     assert sum(map(len, kept_values(Draw(bytes(32)), KEYS[0], values))) == MAX_VALUES_BYTES
+
+
+def test_a_crowd_of_new_peers_pushes_out_its_own_claims_alone() -> None:
+    """Ids cost nothing: as many as one likes come from one address, one after the other."""
+    claims = claims_of(per_peer=4, most=40)
+    for number, key in enumerate(KEYS[:4]):
+        claims.put(key, PEERS[0], number, "honest")
+    for peer in PEERS[1:]:
+        for key in KEYS[10:14]:
+            claims.put(key, peer, 0, "crowd")
+    assert all(PEERS[0] in claims.of(key) for key in KEYS[:4])
+    assert len(claims) == 40
+    claims.remove(KEYS[0], PEERS[0])
+    assert len(claims._by_crowd["honest"]) == 3
+
+
+def kept(*proven: PeerId) -> KeptValues:
+    return KeptValues(Draw(bytes(32)), proven.__contains__)
+
+
+def test_one_peer_fills_no_directory() -> None:
+    values = kept()
+    values.put(KEYS[0], PEERS[0], [b"honest"], 0.0, "honest")
+    for number in range(10_000):
+        values.put(number.to_bytes(16, "big"), PEERS[1], [b"other"], 0.0, "crowd")
+    assert len(values) == 1 + MAX_KEYS_PER_PEER
+    for number in range(10_000):
+        peer = PeerId(f"one of many {number % 300}")
+        values.put(number.to_bytes(16, "big"), peer, [b"other"], 0.0, "crowd")
+    assert values.of(KEYS[0], 0.0) == [b"honest"]
+    assert len(values) <= 4096
+
+
+def test_values_of_a_peer_under_a_key_are_few_and_the_last_it_sent() -> None:
+    values = kept()
+    for number in range(100):
+        values.put(KEYS[0], PEERS[0], [b"%d" % number], 0.0)
+    assert values.of(KEYS[0], 0.0) == [b"99", b"98", b"97", b"96"]
+    values.put(KEYS[0], PEERS[1], [secrets.token_bytes(8) for _ in range(32)], 0.0)
+    assert len(values.of(KEYS[0], 0.0)) == 8
+    values.remove(KEYS[0])
+    assert values.of(KEYS[0], 0.0) == []
+    assert not len(values)
+
+
+def test_values_expire_unless_they_are_sent_again() -> None:
+    values = kept()
+    values.put(KEYS[0], PEERS[0], [b"a", b"b"], 0.0)
+    values.put(KEYS[0], PEERS[0], [b"b"], 10.0)
+    values.put(KEYS[1], PEERS[1], [b"c"], 5.0)
+    assert values.of(KEYS[0], VALUE_LIFE_S) == [b"b"]
+    assert values.expire(VALUE_LIFE_S + 5.0) == 0
+    assert values.expire(VALUE_LIFE_S + 10.0) == 2
+    assert len(values) == 0

@@ -63,9 +63,16 @@ def test_an_address_has_so_many_connections_and_all_together_too() -> None:
 
 def test_a_peer_is_heard_twenty_times_a_second() -> None:
     muting = Muting()
-    assert sum(muting.admits(PEER, 0.0) for _ in range(100)) == caps.MAX_MESSAGES_PER_S
-    assert sum(muting.admits(PEER, 0.5) for _ in range(100)) == caps.MAX_MESSAGES_PER_S // 2
-    assert muting.admits(PeerId("another"), 0.5)
+    assert sum(muting.admits(PEER, "", 0.0) for _ in range(100)) == 20
+    assert sum(muting.admits(PEER, "", 0.5) for _ in range(100)) == 10
+    assert muting.admits(PeerId("another"), "", 0.5)
+
+
+def test_those_behind_one_address_are_heard_a_few_times_as_often() -> None:
+    muting = Muting()
+    many = [PeerId(str(number)) for number in range(32)]
+    assert sum(muting.admits(peer, "one", 0.0) for peer in many for _ in range(20)) == 160
+    assert sum(muting.admits(PEER, "another", 0.0) for _ in range(100)) == 20
 
 
 def test_a_peer_that_signs_nothing_is_muted_for_a_while() -> None:
@@ -73,17 +80,17 @@ def test_a_peer_that_signs_nothing_is_muted_for_a_while() -> None:
     verdicts = [muting.note_bad(PEER, 1.0) for _ in range(caps.MAX_BAD_MESSAGES)]
     assert verdicts == [False] * (caps.MAX_BAD_MESSAGES - 1) + [True]
     assert muting.is_muted(PEER, 1.0 + caps.MUTE_S / 2)
-    assert not muting.admits(PEER, 1.0 + caps.MUTE_S / 2)
-    assert muting.admits(PEER, 1.0 + caps.MUTE_S)
+    assert not muting.admits(PEER, "", 1.0 + caps.MUTE_S / 2)
+    assert muting.admits(PEER, "", 1.0 + caps.MUTE_S)
 
 
 def test_muting_remembers_few_peers() -> None:
     muting = Muting()
     for number in range(5000):
-        muting.admits(PeerId(str(number)), 0.0)
+        muting.admits(PeerId(str(number)), "", 0.0)
         for _ in range(caps.MAX_BAD_MESSAGES):
             muting.note_bad(PeerId(str(number)), 0.0)
-    assert max(len(muting._buckets), len(muting._bad), len(muting._muted)) <= 1024
+    assert max(len(muting._bad), len(muting._muted)) <= 1024
 
 
 def test_values_of_one_key_are_joined_and_split_again() -> None:

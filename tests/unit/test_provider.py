@@ -30,7 +30,16 @@ from p2p.testing.internet import Internet
 from p2p.upload import SendingBudget, UploadLimit
 from p2p.walking import Walk
 from tests.builders import make_chain, make_profile
-from tests.exchange_parts import ChainOffer, at_once, fetch, in_world, meet, question_of, serve
+from tests.exchange_parts import (
+    ChainOffer,
+    at_once,
+    fetch,
+    in_world,
+    keys_of,
+    meet,
+    question_of,
+    serve,
+)
 
 CHAIN = make_chain(20)
 LARGE = make_chain(2, profile=make_profile(kv_heads=8, head_dim=128))
@@ -236,6 +245,31 @@ def test_with_no_budget_left_a_request_is_refused() -> None:
         assert not (await fetch(getter, chain, [host])).is_whole
         await trio.sleep(45.0)
         assert (await fetch(other, chain, [host])).is_whole
+
+    in_world(main)
+
+
+def test_peers_that_take_blocks_slowly_keep_nobody_from_asking() -> None:
+    """Sixty of them once left too little of what is held for peers to answer a question."""
+
+    async def main(net: Internet) -> None:
+        getter, host = net.host("getter"), net.host("host")
+        chain = make_chain(64, profile=make_profile(kv_heads=4, head_dim=64))
+        serve(host, ChainOffer(chain))
+        await meet(getter, host)
+        frame = encode_frame(encode(GetBlocks(tuple(i for i, _ in chain.blocks())[:64])))
+        for number in range(80):
+            peer = net.host(f"slow {number}")
+            await meet(peer, host)
+            await (await peer.open(host.peer_id, BLOCKS)).send_all(frame)
+        await trio.sleep(1.0)
+        stream = await getter.open(host.peer_id, FIND)
+        asking = Asking(stream)
+        found = await asking.find(question_of(chain), keys_of(chain), want_records=True)
+        assert [each.num_windows for each in found][:1] == [64]
+        walk = Walk(question_of(chain), WindowId(found[0].tip), 64)
+        await asking.read_records(walk)
+        assert walk.is_over
 
     in_world(main)
 
