@@ -53,7 +53,7 @@ class Admission:
         """
         try:
             started = time.perf_counter()
-            names = self._memory.match(sequence.tokens[:-1], exact=sequence.request.exact)
+            names = self._find(sequence)
             sequence.spend("match", time.perf_counter() - started)
             tiers = self._restore(sequence, names)
         except (CapacityError, IntegrityError, StoreError) as error:
@@ -84,6 +84,12 @@ class Admission:
         sequence.num_staged = num_before + len(tiers)
         sequence.num_computed = sequence.num_staged * size
         sequence.usage.add(_usage(tiers, size))
+
+    def _find(self, sequence: Sequence) -> list[WindowId]:
+        """What is known of its prompt; of a log that is run again nothing is to be."""
+        if sequence.replay is not None:
+            return []
+        return self._memory.match(sequence.tokens[:-1], exact=sequence.request.exact)
 
     def _bring(self, sequence: Sequence, names: list[WindowId]) -> list[int]:
         """Leading windows of these into the sequence's next slots. Returns: their tiers."""

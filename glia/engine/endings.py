@@ -38,7 +38,10 @@ class Endings:
 
     def look(self, sequence: Sequence) -> None:
         """Whether its newest token ends it."""
-        if self._stops[sequence].reached(sequence.answer):
+        if sequence.replay is not None:
+            if sequence.replay.is_over and sequence.num_pending <= 1:
+                self._reasons[sequence] = "length"
+        elif self._stops[sequence].reached(sequence.answer):
             self._reasons[sequence] = "stop"
         elif len(sequence.tokens) >= sequence.limit:
             self._reasons[sequence] = "length"

@@ -22,6 +22,7 @@ from glia.engine.endings import Endings
 from glia.engine.intake import take_in
 from glia.engine.memory import TierMemory
 from glia.engine.outcome import Broken, Emitted, Finished, Outcome, Prefilled
+from glia.engine.replay import Replay
 from glia.engine.residency import L0Stats, Residency
 from glia.engine.scheduler import Scheduler
 from glia.engine.sealing import Sealer
@@ -247,11 +248,25 @@ class Engine:
         return self._choose(sequence, logits)
 
     def _choose(self, sequence: Sequence, logits: torch.Tensor) -> list[Outcome]:
+        replay = sequence.replay
+        if replay is not None and replay.is_over:  # what was asked last has no answer
+            self._endings.look(sequence)
+            return []
         token = sequence.sampler.choose(logits)
-        sequence.tokens.append(token)
         sequence.marks.setdefault("first_token", time.perf_counter())
+        if replay is None:
+            sequence.tokens.append(token)
+        else:
+            self._go_on(sequence, replay)
         self._endings.look(sequence)
         return [Emitted(sequence, token)]
+
+    def _go_on(self, sequence: Sequence, replay: Replay) -> None:
+        """Whatever would have been chosen, what was said comes next."""
+        if replay.go_on(sequence.tokens):
+            sequence.sampler = replay.sampler()
+        if sequence.num_pending > 1:
+            sequence.state = State.PREFILLING
 
     def _finish(self, sequence: Sequence) -> list[Outcome]:
         """Name the last windows, wait until all are durable, give the slots back."""

@@ -15,7 +15,9 @@ import enum
 from dataclasses import dataclass, field
 
 from glia.engine.payloads import Tail
+from glia.engine.replay import Replay
 from glia.engine.sampler import Sampler
+from glia.graph.answers import ChosenSpan
 from glia.graph.ids import WindowId
 from glia.graph.sampling import Sampling
 
@@ -37,6 +39,8 @@ class Request:
         stop_tokens, stop: what ends the answer, besides the model's own end tokens.
         ignore_eos: the model's own end tokens do not end the answer.
         exact: no K/V of another numerics class is used.
+        chosen: the tokens are a log that is to be run again, nothing of which is looked up: of
+            these spans the engine tells what it would choose; None: an answer is wanted.
     """
 
     tokens: tuple[int, ...]
@@ -46,6 +50,7 @@ class Request:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     exact: bool = True
+    chosen: tuple[ChosenSpan, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -100,6 +105,7 @@ class Sequence:
         table: block table: slot of window w at table[w]; all of them from admission on.
         num_staged: windows given to the sealer; the leading len(chain) of them are named.
         meets_at: from which position on peers' windows wait for it; None where none do.
+        replay: how far it is with a log that is run again.
         keepable: whether full windows are still sealed; not after a seal failed.
         marks: clock readings in seconds, by name.
         spent_s: seconds by part.
@@ -118,6 +124,7 @@ class Sequence:
     num_staged: int = 0
     tail: Tail | None = None
     meets_at: int | None = None
+    replay: Replay | None = None
     keepable: bool = True
     warning: str | None = None
     usage: Usage = field(default_factory=Usage)
@@ -127,7 +134,7 @@ class Sequence:
     @property
     def prompt_length(self) -> int:
         """Tokens that were asked with."""
-        return len(self.request.tokens)
+        return self.replay.num_asked if self.replay is not None else len(self.request.tokens)
 
     @property
     def answer(self) -> list[int]:

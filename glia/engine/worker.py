@@ -20,6 +20,7 @@ from glia.engine.boot import Booted, BootSettings, boot
 from glia.engine.outcome import Emitted, Finished, Outcome, Prefilled
 from glia.engine.sequence import Answer, Request, Sequence
 from glia.errors import EngineFailed, GliaError, NotRunning
+from glia.graph.answers import ChosenSpan
 from glia.graph.sampling import Sampling
 from glia.local import messages as m
 from glia.local import values
@@ -101,15 +102,15 @@ class Worker:
             self._client.send_reply(m.EvictReply(call.id, freed_bytes, freed_windows))
 
     def _submit(self, call: m.Run) -> None:
-        how = call.sampling
         request = Request(
             tokens=tuple(call.tokens),
             max_tokens=call.max_tokens,
-            sampling=Sampling(how.temperature, how.top_p, how.top_k, how.seed),
+            sampling=_sampling(call.sampling),
             stop_tokens=frozenset(call.stop_tokens),
             stop=tuple(call.stop),
             ignore_eos=call.ignore_eos,
             exact=call.exact,
+            chosen=_spans(call.chosen) if call.chosen is not None else None,
         )
         try:
             sequence = self._engine.submit(request)
@@ -149,6 +150,14 @@ class Worker:
         )
         self._told = (self._engine.num_running, self._engine.num_waiting)
         self._client.send_event(m.EngineStats(self._attach_id, tier, *self._told))
+
+
+def _spans(chosen: Several[values.ChosenValue]) -> tuple[ChosenSpan, ...]:
+    return tuple(ChosenSpan(span.start, span.end, _sampling(span.sampling)) for span in chosen)
+
+
+def _sampling(how: values.SamplingValue) -> Sampling:
+    return Sampling(how.temperature, how.top_p, how.top_k, how.seed)
 
 
 def _resident_bytes() -> int:

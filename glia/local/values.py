@@ -97,6 +97,14 @@ class SamplingValue(Struct, frozen=True, array_like=True):
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
 
 
+class ChosenValue(Struct, frozen=True, array_like=True):
+    """Tokens `start` to `end` of a log, and how they were chosen."""
+
+    start: Count
+    end: Count
+    sampling: SamplingValue
+
+
 class CachedValue(Struct, frozen=True):
     """Prompt tokens by the tier they were found in."""
 

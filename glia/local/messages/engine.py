@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from glia.local.messages.base import Call, Event
-from glia.local.values import Count, SamplingValue, TierValue, Tokens
+from glia.local.values import ChosenValue, Count, SamplingValue, TierValue, Tokens
 
 
 class Run(Call, frozen=True):
@@ -12,6 +12,8 @@ class Run(Call, frozen=True):
     Reply: Generated (ttft_ms and timings from the engine's clock), or Failed.
 
     exact: Match is asked for the own numerics class only.
+    chosen: the tokens are a log, to be run again without Match, whatever would be chosen; of
+        these spans Emitted tells what that is. None: an answer is wanted.
     """
 
     tokens: Tokens
@@ -21,6 +23,7 @@ class Run(Call, frozen=True):
     stop: list[str]
     ignore_eos: bool
     exact: bool = True
+    chosen: list[ChosenValue] | None = None
 
 
 class CancelRun(Call, frozen=True):
