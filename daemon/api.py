@@ -19,6 +19,8 @@ from daemon.parts import Parts
 from daemon.peer_calls import PeerCall, network_value
 from daemon.peer_calls import answer as peer_answer
 from daemon.settings import as_text
+from daemon.trace_calls import TraceCall
+from daemon.trace_calls import answer as trace_answer
 from glia.errors import BadRequest
 from glia.graph.ids import WindowId
 from glia.graph.window import WindowRecord
@@ -43,7 +45,7 @@ from glia.local.messages import (
 from glia.local.values import TierValue, WindowValue
 
 NodeCall = Status | Models | AddModel | Chain | Check | Evict | Shutdown
-ApiCall = NodeCall | ConversationCall | ForgetCall | PeerCall | LinkCall | Fetch
+ApiCall = NodeCall | ConversationCall | ForgetCall | PeerCall | LinkCall | TraceCall | Fetch
 
 _PART_BYTES = 256 * 1024
 
@@ -58,6 +60,8 @@ async def answer(parts: Parts, call: ApiCall, post: Deliver) -> Reply:
         return await peer_answer(parts, call)
     if isinstance(call, LinkCall):
         return await link_answer(parts, call)
+    if isinstance(call, TraceCall):
+        return await trace_answer(parts, call, post)
     if isinstance(call, Fetch):
         return await fetch_answer(parts, call, post)
     return await _answer(parts, call, post)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 
 import trio
@@ -152,7 +152,7 @@ class Broker:
             QuotaExceeded, Cancelled, EngineError, ModelError, PromptError, StoreBroken.
         """
         call = generation.call
-        with self._weighed(call), self._runs.running(call) as run:
+        with self._weighed(len(call.tokens)), self._runs.running(call) as run:
             generated = await self._answer(generation, run, deliver)
             self._runs.answered(run, generated)
         return generated
@@ -163,7 +163,7 @@ class Broker:
         if call.exact is None:
             call = generation.call = structs.replace(call, exact=self._exact)
         async with open_turn(self._conversations, call) as turn:
-            model = await self._model_for(call)
+            model = await self._model_for(call.model)
             dtype = turn.dtype or call.dtype or model.manifest.dtype
             run.name(turn.name, dtype)
             engine = await self._engine_for(model, dtype)
@@ -213,6 +213,17 @@ class Broker:
             lambda what, done, total: tell(Progress(0, what, done, total)),
         )
 
+    @asynccontextmanager
+    async def using(self, name: str, dtype: str, num_tokens: int) -> AsyncIterator[Engine]:
+        """An engine of a model, for what is no request and has so many tokens.
+
+        Raises: UnknownModel, ManifestError, BadRequest, QuotaExceeded, CapacityError.
+        """
+        with self._weighed(num_tokens):
+            engine = await self._engine_for(await self._model_for(name), dtype)
+            with self._counted(engine):
+                yield engine
+
     async def add_model(self, call: AddModel, deliver: Deliver) -> ModelValue:
         """Make a model known after loading it once.
 
@@ -246,11 +257,11 @@ class Broker:
                 found.append((model, model.manifest.dtype))
         self._engines.preload(found)
 
-    async def _model_for(self, call: Generate) -> KnownModel:
+    async def _model_for(self, name: str) -> KnownModel:
         """A request's model, as its manifest is now."""
-        if call.model in self._adding:
-            raise BadRequest(f"{call.model} is being added", hint="ask again when it is there")
-        return await trio.to_thread.run_sync(self._registry.get, call.model)
+        if name in self._adding:
+            raise BadRequest(f"{name} is being added", hint="ask again when it is there")
+        return await trio.to_thread.run_sync(self._registry.get, name)
 
     async def _engine_for(self, model: KnownModel, dtype: str) -> Engine:
         if dtype not in DTYPES:
@@ -276,16 +287,16 @@ class Broker:
         return await trio.to_thread.run_sync(self._registry.value, call.name)
 
     @contextmanager
-    def _weighed(self, call: Generate) -> Iterator[None]:
-        if self._num_tokens + len(call.tokens) > _MAX_PROMPT_TOKENS:
+    def _weighed(self, num_tokens: int) -> Iterator[None]:
+        if self._num_tokens + num_tokens > _MAX_PROMPT_TOKENS:
             raise QuotaExceeded(
                 f"requests with {self._num_tokens:,} tokens wait already", hint="ask again later"
             )
-        self._num_tokens += len(call.tokens)
+        self._num_tokens += num_tokens
         try:
             yield
         finally:
-            self._num_tokens -= len(call.tokens)
+            self._num_tokens -= num_tokens
 
     @contextmanager
     def _counted(self, engine: Engine) -> Iterator[None]:

@@ -29,6 +29,7 @@ from daemon.verbs import (
     recall,
     run,
     store,
+    trace,
     unit,
     where,
 )
@@ -37,7 +38,7 @@ from glia.errors import BadRequest, GliaError
 
 _GROUPS = (
     node, config, doctor, unit, models, run, chat, conversations, forget, publish, recall, ps,
-    peers, where, links, fetch, store,
+    peers, where, links, fetch, trace, store,
 )  # fmt: skip
 
 Verb = Callable[[argparse.Namespace], int]

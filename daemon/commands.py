@@ -33,7 +33,9 @@ VERBS = (
     "start",
     "status",
     "stop",
+    "trace",
     "unit",
+    "verify",
     "wait",
     "where",
 )

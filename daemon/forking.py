@@ -6,11 +6,11 @@ import time
 from dataclasses import replace
 
 from daemon.conversations import Conversations
+from daemon.log_chain import chain_of
 from daemon.memory import Memory
-from glia.errors import BadRequest, MalformedParticle, NotFound
-from glia.graph.conversation import Origin, Replay, Turn
-from glia.graph.ids import WindowId
-from glia.graph.tokens import TOKEN_BYTES, pack_tokens, unpack_tokens
+from glia.errors import BadRequest
+from glia.graph.conversation import Origin, Turn
+from glia.graph.tokens import unpack_tokens
 
 _SECOND_US = 1_000_000
 
@@ -33,24 +33,9 @@ async def fork(
             )
         replay.cut(num_tokens)
         now_us = int(time.time() * _SECOND_US)
-        tip = await _tip_of(memory, replay)
+        chain = await chain_of(memory, replay)
+        tip = chain[-1].window_id if chain else None
         begin = replace(replay.head.begin, name=new, created_us=now_us)
         tokens = unpack_tokens(bytes(replay.tokens))
         turn = Turn(now_us, 0, tokens, tuple(replay.messages), tip)
         await conversations.create(new, (begin, Origin(name, num_tokens), turn))
-
-
-async def _tip_of(memory: Memory, replay: Replay) -> WindowId | None:
-    """The last full window of a log, found from the tips there were; None if it is not stored."""
-    for tip in reversed(replay.head.tips):
-        try:
-            chain = await memory.chain(tip)
-        except (NotFound, MalformedParticle):
-            continue
-        if not chain:
-            continue
-        count = len(replay.tokens) // (TOKEN_BYTES * len(chain[0].tokens))
-        packed = b"".join(pack_tokens(record.tokens) for record in chain[:count])
-        if count and len(chain) >= count and replay.tokens.startswith(packed):
-            return chain[count - 1].window_id
-    return None

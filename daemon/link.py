@@ -19,6 +19,7 @@ from glia.errors import (
     RemoteProtocolError,
     error_from_code,
 )
+from glia.graph.tokens import unpack_tokens
 from glia.local.messages import (
     Attach,
     Call,
@@ -35,10 +36,11 @@ from glia.local.messages import (
     Meet,
     Progress,
     Ready,
+    Replay,
     Reply,
     Run,
 )
-from glia.local.values import TierValue
+from glia.local.values import SamplingValue, TierValue
 
 Deliver = Callable[[Progress | Emitted], None]
 FromEngine = Progress | Emitted | Ready | EngineStats | Generated | EvictReply | Done | Failed
@@ -95,6 +97,21 @@ class EngineLink:
             stop=call.stop,
             ignore_eos=call.ignore_eos,
             exact=bool(call.exact),
+        )
+        return self._start(run, deliver)
+
+    def start_replay(self, call: Replay, deliver: Deliver) -> int:
+        """Have a log run again. Returns its id for `finish` and `cancel`."""
+        self._next_id += 1
+        run = Run(
+            id=self._next_id,
+            tokens=list(unpack_tokens(call.tokens)),
+            max_tokens=1,
+            sampling=SamplingValue(),
+            stop_tokens=[],
+            stop=[],
+            ignore_eos=True,
+            chosen=call.chosen,
         )
         return self._start(run, deliver)
 

@@ -153,12 +153,12 @@ def _open_published(
 ) -> Published | None:
     """Also without a network: what was published stays when conversations are forgotten.
 
-    Who has a neuron was on the network: where the index is gone, nothing says which of the
+    Who has a peer id was on the network: where the index is gone, nothing says which of the
     windows that are here came from peers.
     """
     if not config.network.enabled and not paths.published.exists():
         return None
-    is_lost = paths.neuron_key.exists() and any(True for _ in store.windows())
+    is_lost = paths.peer_key.exists() and any(True for _ in store.windows())
     published = Published(paths.published, is_lost=is_lost)
     stack.callback(published.close)
     return published

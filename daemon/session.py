@@ -36,12 +36,14 @@ from glia.local.messages import (
     Hello,
     Progress,
     Ready,
+    Replay,
     Shutdown,
     Welcome,
 )
 
 KINDS = ("client", "engine")
 _MAX_CALLS = 1024
+_WAITING_CALLS = (AddModel, Replay, Shutdown)  # for others; nobody waits for them
 _MAX_AT_ONCE = 4  # of those that use threads: every connection shares these
 _ENDING_S = 30.0  # for an engine to end what was cancelled, and for the disk
 _MEMORY_CALLS = get_args(MemoryCall)
@@ -182,7 +184,9 @@ class Session:
                 self._parts.stopping.set()
 
     async def _answer_api(self, call: api.ApiCall) -> Struct:
-        if isinstance(call, AddModel | Shutdown):  # these wait for others, and nobody for them
+        if isinstance(
+            call, AddModel | Replay | Shutdown
+        ):  # these wait for others, and nobody for them
             return await api.answer(self._parts, call, self._deliver)
         async with self._at_once:
             await self._wire.ready()

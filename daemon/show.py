@@ -91,6 +91,12 @@ def line(text: str) -> None:
     _out(text + "\n")
 
 
+def data(what: bytes) -> None:
+    """Bytes, to stdout, as they are."""
+    with _writing():
+        sys.stdout.buffer.write(what)
+
+
 def piece(text: str) -> None:
     """A piece of an answer, to stdout, at once."""
     _out(text)

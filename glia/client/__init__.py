@@ -19,7 +19,10 @@ from glia.client.links import LinkCalls
 from glia.client.memory import MemoryCalls
 from glia.client.node import NodeCalls
 from glia.client.peers import PeerCalls
+from glia.client.traces import TraceCalls
 
 
-class Client(NodeCalls, GenerationCalls, ConversationCalls, PeerCalls, LinkCalls, MemoryCalls):
+class Client(
+    NodeCalls, GenerationCalls, ConversationCalls, TraceCalls, PeerCalls, LinkCalls, MemoryCalls
+):
     """All calls of the local API, over one connection to a running gliad."""

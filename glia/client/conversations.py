@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from glia.client.caller import Caller, OnProgress
-from glia.errors import BadRequest
+from glia.client.names import check_names
 from glia.graph.tokens import TOKEN_BYTES, unpack_tokens
 from glia.local import messages as m
 from glia.local import values
-
-_MAX_NAME_CHARS = 256  # of values.Label: a longer one is no message
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class ConversationCalls(Caller):
 
         Raises: UnknownConversation, BadRequest (nothing can be called so).
         """
-        _check_names(name)
+        check_names(name)
         messages: list[values.MessageValue] = []
         tokens = b""
         while True:
@@ -60,7 +58,7 @@ class ConversationCalls(Caller):
 
         Raises: UnknownConversation, BadRequest (name taken or bad, more tokens than there are).
         """
-        _check_names(name, new)
+        check_names(name, new)
         call = m.Fork(self._id(), name, new, num_tokens)
         return self._call(call, m.ConversationReply).conversation
 
@@ -69,7 +67,7 @@ class ConversationCalls(Caller):
 
         Raises: UnknownConversation, ConversationBusy, BadRequest (nothing can be called so).
         """
-        _check_names(name)
+        check_names(name)
         return self._call(m.Forget(self._id(), name), m.ForgetReply, on_progress)
 
     def publish(
@@ -81,7 +79,7 @@ class ConversationCalls(Caller):
         Raises: UnknownConversation, ConversationBusy, BadRequest (more tokens than there are),
             NetworkError (the node is offline), StoreFull, StoreBroken.
         """
-        _check_names(name)
+        check_names(name)
         return self._call(m.Publish(self._id(), name, num_tokens, dry), m.PublishReply)
 
     def withdraw(self, name: str) -> m.WithdrawReply:
@@ -93,18 +91,9 @@ class ConversationCalls(Caller):
         Raises: UnknownConversation, ConversationBusy, NetworkError (the node is offline),
             StoreFull, StoreBroken, QuotaExceeded.
         """
-        _check_names(name)
+        check_names(name)
         return self._call(m.Withdraw(self._id(), name), m.WithdrawReply)
 
     def gc(self, *, unreferenced: bool = False, on_progress: OnProgress | None = None) -> m.GcReply:
         """Forget what has expired, drop what cannot be used, compact."""
         return self._call(m.Gc(self._id(), unreferenced), m.GcReply, on_progress)
-
-
-def _check_names(*names: str) -> None:
-    for name in names:
-        if len(name) > _MAX_NAME_CHARS:
-            raise BadRequest(
-                f"no conversation can be called {name[:80]!r}, in {len(name):,} characters",
-                hint="letters, digits, . _ - and 64 at most; a letter or a digit first",
-            )

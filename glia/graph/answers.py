@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from glia.graph.sampling import Sampling
+
+
+class Span(Protocol):
+    """Tokens `start` to `end` of a log."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +27,7 @@ class ChosenSpan:
     sampling: Sampling
 
 
-def are_in_order(spans: Iterable[ChosenSpan], num_tokens: int) -> bool:
+def are_in_order(spans: Iterable[Span], num_tokens: int) -> bool:
     """Whether they can be chosen again: none is empty or first, none begins before one ends."""
     at = 1
     for span in spans:

@@ -22,6 +22,7 @@ from glia.graph.conversation import (
     Turn,
     is_name,
 )
+from glia.graph.fields import Fields, encode_text
 from glia.graph.ids import ID_BYTES, ModelId, WindowId
 from glia.graph.privacy import Visibility
 from glia.graph.sampling import SAMPLING_BYTES, decode_sampling, encode_sampling
@@ -42,7 +43,6 @@ _BEGIN = struct.Struct("<Q")
 _ORIGIN = struct.Struct("<I")
 _TURN = struct.Struct("<QIIIBBH")
 _MESSAGE = struct.Struct("<IIBBBB")
-_SHORT = struct.Struct("<H")
 _LONG = struct.Struct("<I")
 _MAX_TEXT_BYTES = 1024  # of a name, a model, a role
 _KINDS = {1: Begin, 2: Origin, 3: Turn}
@@ -179,9 +179,14 @@ def _encode(record: Record) -> bytes:
     match record:
         case Begin():
             fixed = _BEGIN.pack(record.created_us) + record.model_id
-            return fixed + _text(record.name) + _text(record.model) + _text(record.dtype)
+            return (
+                fixed
+                + encode_text(record.name)
+                + encode_text(record.model)
+                + encode_text(record.dtype)
+            )
         case Origin():
-            return _ORIGIN.pack(record.num_tokens) + _text(record.name)
+            return _ORIGIN.pack(record.num_tokens) + encode_text(record.name)
         case Turn():
             fixed = _TURN.pack(
                 record.used_us,
@@ -203,50 +208,19 @@ def _encode_message(message: Message) -> bytes:
     fixed = _MESSAGE.pack(
         message.start, message.end, message.visibility, has_content, has_sampling, 0
     )
-    content = (message.content or "").encode()
-    text = (_LONG.pack(len(content)) + content) * has_content
+    text = encode_text(message.content, _LONG) if message.content is not None else b""
     # A record ends in a text: what a crash leaves behind it is zeros, and no part of it.
-    return fixed + (encode_sampling(how) if how is not None else b"") + _text(message.role) + text
-
-
-def _text(text: str) -> bytes:
-    data = text.encode()
-    return _SHORT.pack(len(data)) + data
-
-
-class _Fields:
-    """Reads one body from front to back; what does not fit is MalformedParticle."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-        self._at = 0
-
-    def take(self, num_bytes: int) -> bytes:
-        self._at += num_bytes
-        if self._at > len(self._body):
-            raise MalformedParticle("a conversation's record is too short")
-        return self._body[self._at - num_bytes : self._at]
-
-    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
-        return layout.unpack(self.take(layout.size))
-
-    def text(self, length: struct.Struct, most: int) -> str:
-        (num_bytes,) = self.unpack(length)
-        if num_bytes > most:
-            raise MalformedParticle("a text in a conversation's record is too long")
-        try:
-            return self.take(num_bytes).decode()
-        except UnicodeDecodeError as error:
-            raise MalformedParticle("a text in a conversation's record is not UTF-8") from error
-
-    def end(self) -> None:
-        if self._at != len(self._body):
-            raise MalformedParticle("a conversation's record is too long")
+    return (
+        fixed
+        + (encode_sampling(how) if how is not None else b"")
+        + encode_text(message.role)
+        + text
+    )
 
 
 def _decode(kind: int, body: bytes, version: int) -> Record:
     """Strict: encoding again gives the input."""
-    fields = _Fields(body)
+    fields = Fields(body, "a conversation's record")
     record: Record
     if kind == 1:
         record = _decode_begin(fields)
@@ -261,22 +235,22 @@ def _decode(kind: int, body: bytes, version: int) -> Record:
     return record
 
 
-def _name(fields: _Fields) -> str:
-    name = fields.text(_SHORT, _MAX_TEXT_BYTES)
+def _name(fields: Fields) -> str:
+    name = fields.text(_MAX_TEXT_BYTES)
     if not is_name(name):
         raise MalformedParticle("a conversation's record has a name that cannot be")
     return name
 
 
-def _decode_begin(fields: _Fields) -> Begin:
+def _decode_begin(fields: Fields) -> Begin:
     (created_us,) = fields.unpack(_BEGIN)
     model_id = ModelId(fields.take(ID_BYTES))
     name = _name(fields)
-    model, dtype = (fields.text(_SHORT, _MAX_TEXT_BYTES) for _ in range(2))
+    model, dtype = (fields.text(_MAX_TEXT_BYTES) for _ in range(2))
     return Begin(created_us, name, model, dtype, model_id)
 
 
-def _decode_turn(fields: _Fields, version: int) -> Turn:
+def _decode_turn(fields: Fields, version: int) -> Turn:
     used_us, keep, num_tokens, num_messages, has_tip, zero, zeros = fields.unpack(_TURN)
     tip = fields.take(ID_BYTES)
     if has_tip > 1 or zero or zeros or (not has_tip and any(tip)):
@@ -286,12 +260,12 @@ def _decode_turn(fields: _Fields, version: int) -> Turn:
     return Turn(used_us, keep, tokens, messages, WindowId(tip) if has_tip else None)
 
 
-def _decode_message(fields: _Fields, version: int) -> Message:
+def _decode_message(fields: Fields, version: int) -> Message:
     start, end, label, has_content, has_sampling, zero = fields.unpack(_MESSAGE)
     most = version > _OLDEST
     if label not in tuple(Visibility) or has_content > 1 or has_sampling > most or zero:
         raise MalformedParticle("a message's fields are out of range")
     sampling = decode_sampling(fields.take(SAMPLING_BYTES)) if has_sampling else None
-    role = fields.text(_SHORT, _MAX_TEXT_BYTES)
-    content = fields.text(_LONG, MAX_CONTENT_BYTES) if has_content else None
+    role = fields.text(_MAX_TEXT_BYTES)
+    content = fields.text(MAX_CONTENT_BYTES, _LONG) if has_content else None
     return Message(role, content, start, end, Visibility(label), sampling)

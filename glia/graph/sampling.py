@@ -51,6 +51,6 @@ def decode_sampling(data: bytes) -> Sampling:
         and how.top_k <= MAX_TOP_K
         and how.seed <= MAX_SEED
     )
-    if not fits or (how.temperature == 0.0 and any(data[:8])):  # -0.0
+    if not fits or encode_sampling(how.plain) != data:
         raise MalformedParticle("settings of a sampler are out of range")
     return how

@@ -15,21 +15,21 @@ from tests.builders import make_chain
 from tests.store_parts import sealed
 
 
-@pytest.mark.parametrize("has_neuron", [True, False])
+@pytest.mark.parametrize("has_peer_id", [True, False])
 @pytest.mark.parametrize("has_windows", [True, False])
-def test_it_is_lost_where_there_are_a_neuron_and_windows(
-    tmp_path: Path, has_neuron: bool, has_windows: bool
+def test_it_is_lost_where_there_are_a_peer_id_and_windows(
+    tmp_path: Path, has_peer_id: bool, has_windows: bool
 ) -> None:
-    """A node that was offline till now, or whose keys were brought along, signs what is here."""
+    """A node that was offline till now, whether or not it signed traces, signs what is here."""
     paths, store = Paths(tmp_path), MemoryStore(1 << 20)
     chain = make_chain(2)
-    if has_neuron:
-        paths.neuron_key.write_bytes(b"1" * 32)
+    if has_peer_id:
+        paths.peer_key.write_bytes(b"1" * 32)
     if has_windows:
         store.put(sealed(chain))
     with ExitStack() as stack:
         published = _open_published(Config(tmp_path, tmp_path), paths, store, stack)
         assert published is not None
         published.foreign.doubt(lambda: chain.window_ids)
-        are_doubted = has_neuron and has_windows
+        are_doubted = has_peer_id and has_windows
         assert published.foreign.flags(chain.window_ids) == [are_doubted] * 2

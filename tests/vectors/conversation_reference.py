@@ -112,12 +112,12 @@ def message(body, may_say_how):
 
 
 def sampling(body):
-    raw = body.data[:8]
+    raw = body.data[:28]
     temperature, top_p, top_k, seed = body.numbers("ddIQ")
     if not (0 <= temperature <= 100 and 0 < top_p <= 1 and top_k <= 2**20 and seed < 2**63):
         raise ValueError("sampling")
-    if temperature == 0 and any(raw):
-        raise ValueError("-0.0")
+    if temperature == 0 and raw != struct.pack("<ddIQ", 0.0, 1.0, 0, 0):
+        raise ValueError("greedy")
     return temperature, top_p, top_k, seed
 
 

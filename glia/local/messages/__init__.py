@@ -87,6 +87,7 @@ from glia.local.messages.peers import (
     Where,
     WhereReply,
 )
+from glia.local.messages.traces import MAX_REPLAY_BYTES, Replay, Replayed, Trace, TraceReply
 
 PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 1024 * 1024
@@ -119,6 +120,8 @@ ClientMessage = (
     | NextBlock
     | Where
     | Fetch
+    | Trace
+    | Replay
     | Shutdown
     | Attach
     | Staging
@@ -165,6 +168,8 @@ DaemonMessage = (
     | NextBlockReply
     | WhereReply
     | FetchReply
+    | TraceReply
+    | Replayed
     | Matched
     | Leased
     | Sealed
@@ -180,7 +185,8 @@ client_decoder: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder
 daemon_decoder: msgspec.msgpack.Decoder[DaemonMessage] = msgspec.msgpack.Decoder(DaemonMessage)
 
 __all__ = [
-    "MAX_FRAME_BYTES", "PROTOCOL_VERSION", "AddModel", "AddPeer", "Adopt", "Attach", "BanPeer",
+    "MAX_FRAME_BYTES", "MAX_REPLAY_BYTES", "PROTOCOL_VERSION",
+    "AddModel", "AddPeer", "Adopt", "Attach", "BanPeer",
     "Call", "Cancel", "CancelRun", "Chain", "ChainReply", "Check", "CheckReply", "ClientMessage",
     "ConversationReply", "Conversations", "ConversationsReply", "DaemonMessage", "Done",
     "Emitted", "EngineStats", "Event", "Evict", "EvictL0", "EvictReply", "Explain",
@@ -189,7 +195,8 @@ __all__ = [
     "IdentityReply", "Known", "Lease", "Leased", "Links", "LinksReply", "Match", "Matched", "Meet",
     "Models", "ModelsReply",
     "NextBlock", "NextBlockReply", "Peers", "PeersReply", "Progress", "Publish", "PublishReply",
-    "ReadConversation", "Ready", "Release", "Reply", "Run", "Runs", "RunsReply", "Seal",
-    "Sealed", "Shutdown", "Staging", "Status", "StatusReply", "Welcome", "Where", "WhereReply",
-    "Withdraw", "WithdrawReply", "client_decoder", "daemon_decoder", "encoder",
+    "ReadConversation", "Ready", "Release", "Replay", "Replayed", "Reply", "Run", "Runs",
+    "RunsReply", "Seal", "Sealed", "Shutdown", "Staging", "Status", "StatusReply", "Trace",
+    "TraceReply", "Welcome", "Where", "WhereReply", "Withdraw", "WithdrawReply",
+    "client_decoder", "daemon_decoder", "encoder",
 ]  # fmt: skip
