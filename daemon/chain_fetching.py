@@ -24,6 +24,7 @@ from daemon.peering import Peering
 from daemon.proving import Proven, prove
 from daemon.telling import Tell
 from daemon.transfer import Transfer
+from daemon.verifying import verified
 from glia.errors import (
     ArenaExhausted,
     BadRequest,
@@ -42,7 +43,7 @@ from glia.graph.link import Link
 from glia.graph.window import WindowRecord
 from glia.local.values import SourceValue
 from p2p.asking import Asking
-from p2p.attesting import links_that_hold, num_attested
+from p2p.attesting import num_attested
 from p2p.finding import RECORDS_BUDGET_BYTES
 from p2p.getter import Close
 from p2p.host import PeerId
@@ -154,9 +155,8 @@ class ChainFetching:
                 continue
             provides.append(Provides(peer, num))
             is_passed_on = self._peering.passes_on(peer)
-            for kind, links in zip(
-                (hold, may), links_that_hold(data, chain, self._keys, time.time()), strict=True
-            ):
+            holding = await verified(self._peering.verify, data, chain, self._keys, time.time())
+            for kind, links in zip((hold, may), holding, strict=True):
                 kind += [link for link in links if is_passed_on or takes(link.signer)]
         if not provides:
             raise PeerLost("whoever had the chain is gone", hint="ask again later")

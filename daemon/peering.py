@@ -37,7 +37,7 @@ from p2p.introducing import INTRODUCTION, introducer
 from p2p.ledger import Ledger, PeerEntry
 from p2p.messages import BLOCKS, FIND
 from p2p.offer import Offer
-from p2p.provider import InThreads, Provider, Served
+from p2p.provider import InThreads, Provider, RunBlocking, Served
 from p2p.redialling import Redialling
 from p2p.spare import SpareStreams
 from p2p.upload import UploadLimit
@@ -63,6 +63,7 @@ class Peering:
         hints: who said on a topic that it has what.
         acquaintance: who is who.
         signer: this node's neuron.
+        verify: calls what verifies signatures.
         counters: of faults, and of the bulk path.
         why_off: why the network is off now; "" while it is on.
         settled: set when it is on for the first time, or was seen not to come on.
@@ -97,6 +98,7 @@ class Peering:
         self._offer: Offer | None = None
         self._upload = UploadLimit(config.upload_bytes)
         self._spares: dict[str, SpareStreams] = {}
+        self.verify: RunBlocking = InThreads(1)  # more would keep the loop from running
         self._read = InThreads()
         self._ports: Ports | None = None
 

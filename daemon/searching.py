@@ -15,13 +15,14 @@ import trio
 from daemon.binding import Binding
 from daemon.peering import Peering
 from daemon.proving import Proven, prove
+from daemon.verifying import verified
 from glia.errors import StoreError
 from glia.graph.boundaries import announced, asked, between, pairs
 from glia.graph.chain import prefix_keys
 from glia.graph.ids import PrefixKey, WindowId
 from glia.graph.link import Link
 from glia.graph.window import WindowRecord
-from p2p.attesting import links_that_hold, num_attested
+from p2p.attesting import num_attested
 from p2p.finding import Finder, Roads
 from p2p.host import PeerId, Stream
 from p2p.messages import FIND, FoundChain
@@ -197,7 +198,7 @@ class Searcher:
         answer = replace(finding.answer, providers=self._measured(finding.answer.providers))
         return _Claimed(finding.unheard, answer, *claimed[answer.peer, answer.chain.tip])
 
-    def _check(
+    async def _check(
         self, wanted: Wanted, claimed: _Links, peer: PeerId, chain: FoundChain, walk: Walk
     ) -> bool:
         """Whether all of a chain is attested, or may be; the links for that go to `claimed`."""
@@ -205,7 +206,9 @@ class Searcher:
         records = [*wanted.here[:num_before], *walk.records]
         if records[-1].numerics_class != chain.numerics_class:
             return False
-        hold, may = links_that_hold(chain.links, records, wanted.keys, self._now_s())
+        hold, may = await verified(
+            self._peering.verify, chain.links, records, wanted.keys, self._now_s()
+        )
         taken = (hold, may) if self._passes_on(peer) else (self._taken(hold), self._taken(may))
         claimed[peer, chain.tip] = taken
         if num_attested(itertools.chain(*taken), num_before) >= chain.num_windows:

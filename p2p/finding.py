@@ -42,7 +42,7 @@ MAX_PROVIDERS = 128  # taken from the directory, of one key
 _RESET_S = 1.0
 _log = logging.getLogger("gliad.p2p.finding")
 
-Check = Callable[[PeerId, FoundChain, Walk], bool]
+Check = Callable[[PeerId, FoundChain, Walk], Awaitable[bool]]
 Windows = Callable[[], Awaitable[Sequence[tuple[int, WindowId]]]]  # with their number of windows
 
 
@@ -243,15 +243,15 @@ class Finder:
             walk = Walk(self._question, WindowId(chain.tip), chain.num_windows)
             await (asking.read_records(walk) if is_sent else asking.get_records(walk))
             chain = await self._with_all_links(peer, chain, walk)
+            is_accepted = await self._check(peer, chain, walk)
         except (MalformedParticle, NotFound) as error:
             _log.debug("a chain of %s: %s", peer, error)
             return False
         finally:
             self._walking_bytes -= size_bytes
-        if not self._check(peer, chain, walk):
-            return False
-        self._search.accept(peer, chain, walk)
-        return True
+        if is_accepted:
+            self._search.accept(peer, chain, walk)
+        return is_accepted
 
     def _room_bytes(self, peer: PeerId) -> int:
         """For one chain more: many of the directory's may send, and stop short of the end."""

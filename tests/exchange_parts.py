@@ -95,6 +95,11 @@ async def at_once(call: Callable[[], T], /) -> T:
     return call()
 
 
+async def take_any(*_: object) -> bool:
+    """A check of chains that takes all."""
+    return True
+
+
 def question_of(chain: Chain, **changes: object) -> Question:
     values: dict[str, object] = {"tokens": chain.tokens, **changes}
     return Question(chain.model_id, chain.profile, **values)  # type: ignore[arg-type]

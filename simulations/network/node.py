@@ -235,7 +235,7 @@ class Node:
         counts = [num for num in asked(len(chain.records)) if num > num_here]
         keys = pairs(chain.keys[1:], counts)
 
-        def check(_: PeerId, found: FoundChain, walk: Walk) -> bool:
+        async def check(_: PeerId, found: FoundChain, walk: Walk) -> bool:
             records = [*chain.records[: found.num_windows - len(walk.records)], *walk.records]
             hold, may = links_that_hold(found.links, records, chain.keys, self._now_s())
             return num_attested([*hold, *may], num_here) >= found.num_windows

@@ -17,7 +17,7 @@ from p2p.testing.host import SimHost
 from p2p.testing.internet import Internet
 from p2p.testing.names import address_of, peer_id_of
 from tests.builders import make_chain
-from tests.exchange_parts import ChainOffer, in_world, keys_of, meet, question_of, serve
+from tests.exchange_parts import ChainOffer, in_world, keys_of, meet, question_of, serve, take_any
 
 CHAIN = make_chain(16)
 KEY = CHAIN.keys[-1]
@@ -66,7 +66,7 @@ async def look_up(host: SimHost, seed: int) -> PeerId | None:
             question_of(CHAIN),
             keys_of(CHAIN),
             Roads(open_stream, host.directory, meet_one, host.disconnect),
-            lambda *_: True,
+            take_any,
             lambda _: None,
             nursery,
             source=random.Random(seed),

@@ -22,7 +22,7 @@ from p2p.search import Answer
 from p2p.source import Provides, Verdict
 from p2p.upload import UploadLimit
 from tests.builders import make_chain, make_profile
-from tests.exchange_parts import ChainOffer, Taken, fetch, keys_of, question_of
+from tests.exchange_parts import ChainOffer, Taken, fetch, keys_of, question_of, take_any
 from tests.network_parts import Node, run_libp2p
 
 CHAIN = make_chain(24, profile=make_profile(num_layers=8, kv_heads=8, head_dim=128))
@@ -40,7 +40,7 @@ async def find(getter: Node, *peers: PeerId) -> Answer:
             question_of(CHAIN),
             keys_of(CHAIN),
             Roads(lambda peer: getter.host.open(peer, FIND)),
-            lambda *_: True,
+            take_any,
             lambda _: None,
             nursery,
         )

@@ -34,7 +34,7 @@ from p2p.testing.host import SimHost
 from p2p.testing.internet import Internet
 from p2p.walking import Question, Walk, record_bytes
 from tests.builders import CLASS, MODEL, Chain, make_chain, make_profile, make_tokens
-from tests.exchange_parts import ChainOffer, in_world, keys_of, meet, question_of, serve
+from tests.exchange_parts import ChainOffer, in_world, keys_of, meet, question_of, serve, take_any
 
 LONG = make_chain(40, seed=1)
 OTHER = make_chain(40, tokens=LONG.tokens, numerics_class="native:other")
@@ -70,13 +70,16 @@ class Getter:
         at_least: int = 0,
         keys: list[tuple[int, PrefixKey]] | None = None,
     ) -> Finding:
+        async def checked(peer: PeerId, found: FoundChain, walk: Walk) -> bool:
+            return check(peer, found, walk)
+
         roads = Roads(self._open, self.host.directory, self._meet)
         async with trio.open_nursery() as nursery:
             finder = Finder(
                 question or question_of(chain),
                 keys or keys_of(chain),
                 roads,
-                check,
+                checked,
                 self.bad.append,
                 nursery,
                 at_least=at_least,
@@ -354,9 +357,7 @@ def test_one_of_the_directory_that_cannot_be_met_keeps_out_no_other(
         roads = Roads(node._open, cast("Directory", Crowded()), reach)
         question = question_of(LONG)
         async with trio.open_nursery() as nursery:
-            finder = Finder(
-                question, keys_of(LONG), roads, lambda *_: True, node.bad.append, nursery
-            )
+            finder = Finder(question, keys_of(LONG), roads, take_any, node.bad.append, nursery)
             found = await finder.run([], 1.0)
         assert found.answer
         assert found.answer.records == LONG.records
@@ -529,7 +530,7 @@ def test_the_directory_is_not_asked_for_what_is_known(num_known: int, num_asked:
         async with trio.open_nursery() as nursery:
             roads = Roads(lambda peer: getter.open(peer, FIND), Directory())  # type: ignore[arg-type]
             finder = Finder(
-                question_of(LONG), keys_of(LONG), roads, lambda *_: True, lambda _: None, nursery
+                question_of(LONG), keys_of(LONG), roads, take_any, lambda _: None, nursery
             )
             await finder.run([host.peer_id], 2.0)
         assert asked == [LONG.keys[39], LONG.keys[31], LONG.keys[15]][:num_asked]

@@ -12,7 +12,7 @@ from p2p.spare import MAX_SPARES, SpareStreams
 from p2p.testing.host import SimHost
 from p2p.testing.internet import Internet
 from tests.builders import make_chain
-from tests.exchange_parts import ChainOffer, in_world, keys_of, meet, question_of, serve
+from tests.exchange_parts import ChainOffer, in_world, keys_of, meet, question_of, serve, take_any
 
 CHAIN = make_chain(40)
 RTT_S = 0.2
@@ -24,7 +24,7 @@ async def find_s(getter: SimHost, host: SimHost, spares: SpareStreams) -> float:
     async with trio.open_nursery() as nursery:
         roads = Roads(spares.open)
         finder = Finder(
-            question_of(CHAIN), keys_of(CHAIN), roads, lambda *_: True, lambda _: None, nursery
+            question_of(CHAIN), keys_of(CHAIN), roads, take_any, lambda _: None, nursery
         )
         found = await finder.run([host.peer_id], 5.0)
         took_s = trio.current_time() - began_s
