@@ -83,7 +83,7 @@ class Provider:
         (self.node.data_dir / "turned").unlink(missing_ok=True)
         if self._running is None or self._running.poll() is not None:
             self._start()
-            until(lambda: bool(identity(self.node)[1]), 30)
+            until(lambda: bool(identity(self.node)[1]))
         peer, address = identity(self.node)
         with Client.connect(self._asker.data_dir) as client:
             with suppress(GliaError):  # unknown still

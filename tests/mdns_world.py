@@ -38,7 +38,7 @@ def main() -> None:
             started = node("start")
             assert ("find it on this LAN" in started.stderr) is (node is not deaf), started.stderr
             assert "nothing of what you say is sent" in started.stderr
-        until(lambda: bool(one.connected() and other.connected()), 60)
+        until(lambda: bool(one.connected() and other.connected()))
         identities = [each.json("id") for each in (one, other)]
         assert [each["peer_id"] for each in identities] == [*other.connected(), *one.connected()]
         assert f"/ip4/{ADDRESS}/tcp/" in identities[0]["addresses"][0]

@@ -122,7 +122,7 @@ async def read_all(stream: Stream) -> bytes:
     return data
 
 
-async def until(holds: Callable[[], Any], within_s: float = 5) -> None:
+async def until(holds: Callable[[], Any], within_s: float = 60) -> None:
     """Wait for what comes without being awaited."""
     with trio.fail_after(within_s):
         while not holds():

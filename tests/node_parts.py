@@ -23,6 +23,7 @@ from tests.builders import CLASS, MODEL, TINY, Chain
 FULL = bool(os.environ.get("GLIA_FULL"))
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1024 * 1024
+PATIENCE_S = 90.0  # for what takes a second on a machine that has time
 SMALL = {
     "l1": {"size_bytes": 4 * MIB, "staging_bytes": MIB, "prefault_bytes": 0},
     "l2": {"size_bytes": 64 * MIB, "segment_bytes": MIB},
@@ -71,7 +72,7 @@ class RunningNode:
                 return False
             return True
 
-        until(answers, 20.0)
+        until(answers)
 
     def client(self, *, kind: str = "client", timeout_s: float = 0.0) -> Client:
         """Closed with the node, if not before."""
@@ -84,14 +85,14 @@ class RunningNode:
     def add_manifest(self, name: str) -> None:
         (self.models_dir / f"{name}.model").write_text(f'source = "{name}"\n')
 
-    def stop(self, limit_s: float = 5.0) -> str:
-        """SIGTERM; what it wrote to stderr. It has `limit_s` to end."""
+    def stop(self) -> str:
+        """SIGTERM; what it wrote to stderr until it ended."""
         self.process.send_signal(signal.SIGTERM)
-        return self.wait(limit_s)
+        return self.wait()
 
-    def wait(self, limit_s: float = 5.0) -> str:
+    def wait(self) -> str:
         assert self.process.stderr is not None
-        self.process.wait(limit_s)
+        self.process.wait(PATIENCE_S)
         with self.process.stderr as stderr:
             return stderr.read()
 
@@ -181,7 +182,7 @@ def particles_of(chain: Chain) -> list[bytes]:
     return [b"".join(particles) for particles in chain.particles]
 
 
-def until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
+def until(condition: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
     """Poll until something is so."""
     deadline = time.monotonic() + limit_s
     while not condition():

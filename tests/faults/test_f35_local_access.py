@@ -32,7 +32,7 @@ def node(tmp_path: Path) -> Iterator[RunningNode]:
 
 def refused(data_dir: Path) -> str:
     node = RunningNode(data_dir)
-    message = node.wait(10.0)
+    message = node.wait()
     assert node.process.returncode == 2
     return message
 
@@ -75,7 +75,7 @@ def test_symlinks_are_refused(tmp_path: Path) -> None:
         data_dir.mkdir(mode=0o700)
         (data_dir / name).symlink_to(victim)
         node = RunningNode(data_dir)
-        message = node.wait(10.0)
+        message = node.wait()
         assert node.process.returncode in (2, 6)
         assert name in message
         assert "Traceback" not in message
@@ -235,7 +235,7 @@ def test_a_data_dir_of_a_newer_version_is_refused_untouched(tmp_path: Path) -> N
     data_dir.mkdir(mode=0o700)
     (data_dir / "format").write_text("2\n")
     node = RunningNode(data_dir)
-    message = node.wait(10.0)
+    message = node.wait()
     assert node.process.returncode == 6
     assert "store_version" in message
     assert "format version 2, this gliad knows 1" in message
@@ -245,7 +245,7 @@ def test_a_data_dir_of_a_newer_version_is_refused_untouched(tmp_path: Path) -> N
 
 def test_more_l1_than_memory_is_refused(tmp_path: Path) -> None:
     node = RunningNode(tmp_path / "node", {"l1": {"size_bytes": 2**46}})
-    message = node.wait(10.0)
+    message = node.wait()
     assert node.process.returncode == 2
     assert "l1.size: an arena of" in message
     assert "lower l1.size in glia.toml" in message

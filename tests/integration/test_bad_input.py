@@ -217,7 +217,7 @@ def test_stop_during_a_run_keeps_what_was_committed(node: RunningNode, tmp_path:
     watcher = node.client()
     until(lambda: (e := engine_of(watcher)) is not None and e.num_running > 0)
     stopped = subprocess.Popen(command(node, "stop"), stderr=subprocess.PIPE, text=True)
-    node.wait(10.0)  # it is our child: whoever waits for it reaps it
+    node.wait()  # it is our child: whoever waits for it reaps it
     assert (stopped.communicate(timeout=30)[1].startswith("gliad has stopped"), 0) == (
         True, stopped.returncode,
     )  # fmt: skip

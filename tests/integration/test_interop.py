@@ -62,7 +62,7 @@ def published(js: Path, go: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     with gliads(2, ANNOUNCE_AT_ONCE) as (known, provider):
         known("start", "--listen", LOOPBACK)
         provider("start", "--listen", LOOPBACK, "--bootstrap", known.address)
-        until(lambda: known.connected() != [], 20)
+        until(lambda: known.connected() != [])
         manifest = f'source = "{model}"\ndtype = "float32"\n'
         (provider.data_dir / "models" / "tiny.model").write_text(manifest)
         said = ("--raw", "--public", "--max-tokens", "1", "--temperature", "0")

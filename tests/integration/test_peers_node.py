@@ -30,7 +30,7 @@ def test_two_commands_and_two_nodes_know_each_other() -> None:
         assert addresses_of(one.pid) == {"127.0.0.1"}
         other("start", "--listen", LOOPBACK, "--bootstrap", address)
         ids = [each.json("id")["peer_id"] for each in (one, other)]
-        until(lambda: (one.connected(), other.connected()) == ([ids[1]], [ids[0]]), 10)
+        until(lambda: (one.connected(), other.connected()) == ([ids[1]], [ids[0]]))
         (listed,) = other.json("peers")
         assert (listed["connection"], listed["trust"]) == ("out", "known")
         assert listed["name"].startswith("gliad/")
@@ -102,7 +102,7 @@ def test_a_port_that_is_taken_is_told_and_tried_again() -> None:
         assert (found["verdict"], "has the port" in found["change"]) == ("warn", True)
         other("models")
         one("stop")
-        until(lambda: other.why_off() == "", 30)
+        until(lambda: other.why_off() == "")
         assert other.address.startswith(place)
         assert other.json("status")["counters"]["network_faults"] >= 1
 
@@ -123,7 +123,7 @@ def test_a_node_whose_libp2p_is_slow_or_broken_serves_its_user(tmp_path: Path) -
         assert node.why_off() == "it is being joined"
         assert node.json("models") is not None
         gate.touch()
-        until(lambda: node.why_off() == "libp2p cannot be loaded: it is gone", 30)
+        until(lambda: node.why_off() == "libp2p cannot be loaded: it is gone")
         assert "libp2p cannot be loaded" in node("id", code=9).stderr
         assert network_sockets(node.pid) == []
 
