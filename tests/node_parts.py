@@ -85,14 +85,14 @@ class RunningNode:
     def add_manifest(self, name: str) -> None:
         (self.models_dir / f"{name}.model").write_text(f'source = "{name}"\n')
 
-    def stop(self) -> str:
-        """SIGTERM; what it wrote to stderr until it ended."""
+    def stop(self, limit_s: float = PATIENCE_S) -> str:
+        """SIGTERM; what it wrote to stderr. It has `limit_s` to end."""
         self.process.send_signal(signal.SIGTERM)
-        return self.wait()
+        return self.wait(limit_s)
 
-    def wait(self) -> str:
+    def wait(self, limit_s: float = PATIENCE_S) -> str:
         assert self.process.stderr is not None
-        self.process.wait(PATIENCE_S)
+        self.process.wait(limit_s)
         with self.process.stderr as stderr:
             return stderr.read()
 
