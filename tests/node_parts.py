@@ -19,11 +19,11 @@ from glia.errors import NotRunning
 from glia.graph.ids import WindowId
 from glia.local.messages import Leased
 from tests.builders import CLASS, MODEL, TINY, Chain
+from tests.pace import PATIENCE_S, Stopwatch
 
 FULL = bool(os.environ.get("GLIA_FULL"))
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1024 * 1024
-PATIENCE_S = 90.0  # for what takes a second on a machine that has time
 SMALL = {
     "l1": {"size_bytes": 4 * MIB, "staging_bytes": MIB, "prefault_bytes": 0},
     "l2": {"size_bytes": 64 * MIB, "segment_bytes": MIB},
@@ -85,14 +85,17 @@ class RunningNode:
     def add_manifest(self, name: str) -> None:
         (self.models_dir / f"{name}.model").write_text(f'source = "{name}"\n')
 
-    def stop(self, limit_s: float = PATIENCE_S) -> str:
-        """SIGTERM; what it wrote to stderr. It has `limit_s` to end."""
+    def stop(self, within_s: float = PATIENCE_S) -> str:
+        """SIGTERM; what it wrote to stderr. It takes `within_s` at most to end."""
+        watch = Stopwatch(self.process.pid)
         self.process.send_signal(signal.SIGTERM)
-        return self.wait(limit_s)
+        assert watch.wait(lambda: self.process.poll() is not None) <= within_s
+        return self.wait()
 
-    def wait(self, limit_s: float = PATIENCE_S) -> str:
+    def wait(self) -> str:
+        """Until it ends by itself; what it wrote to stderr."""
         assert self.process.stderr is not None
-        self.process.wait(limit_s)
+        self.process.wait(PATIENCE_S)
         with self.process.stderr as stderr:
             return stderr.read()
 

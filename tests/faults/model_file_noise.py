@@ -13,7 +13,6 @@ import random
 import resource
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from glia.model.files import inspect_source
 from glia.model.model_id import model_id
 from glia.model.tokenizer import Tokenizer
 from tests.model_files import write_adapter, write_model
+from tests.pace import Stopwatch
 
 _MANIFEST = b"""source = "model"
 dtype = "bfloat16"
@@ -113,9 +113,9 @@ def main() -> None:
         _attempt(next(rounds))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for _ in range(num_rounds):
-        started_s = time.perf_counter()
+        watch = Stopwatch()
         refused, problem = _attempt(next(rounds))
-        slowest_s = max(slowest_s, time.perf_counter() - started_s)
+        slowest_s = max(slowest_s, watch.took_s())
         num_refused += refused
         foreign += [problem] if problem else []
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before

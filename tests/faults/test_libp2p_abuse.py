@@ -23,6 +23,7 @@ from p2p.host import Limits
 from p2p.libp2p.caps import KAD_PROTOCOL, MAX_KAD_MESSAGE_BYTES
 from tests.libp2p_nodes import Node, guarded_node
 from tests.libp2p_scenarios import STALL, echoes, pair, send_kad
+from tests.pace import Stopwatch
 
 IS_FULL = bool(os.environ.get("GLIA_FULL"))
 MIB = 1024 * 1024
@@ -61,7 +62,7 @@ def test_a_length_that_lies_is_refused_before_anything_is_allocated(protocol: st
                 if at == 6:
                     before = rss_bytes()
                 stream = await _opened(one, victim, protocol)
-                with trio.fail_after(5), suppress(Exception):
+                with trio.fail_after(60), suppress(Exception):
                     await stream.write(varint.encode(length))
                     while await stream.read(1000):
                         pass
@@ -93,14 +94,14 @@ def test_a_peer_that_ignores_flow_control_is_closed() -> None:
             number = stream.muxed_stream.stream_id  # type: ignore[attr-defined]
             header = struct.pack(YAMUX_HEADER_FORMAT, 0, TYPE_DATA, 0, number, 65_536)
             frame, muxer = header + bytes(65_536), one.muxer(victim)
-            before, start_s = rss_bytes(), trio.current_time()
+            before, watch = rss_bytes(), Stopwatch()
             with suppress(Exception):
                 for _ in range(num_frames):
                     await muxer._write_frame(frame)
-            with trio.fail_after(5):
+            with trio.fail_after(60):
                 while victim.is_connected(one):
                     await trio.sleep(0.01)
-            check("F12 closed after, s", trio.current_time() - start_s, 1)
+            check("F12 closed after, s", watch.took_s(), 1)
             check("F12 rss growth, MiB", (rss_bytes() - before) / MIB, 32)
             assert await echoes(honest, victim)
 
@@ -182,10 +183,10 @@ def test_idle_connections_of_one_address_keep_nobody_out() -> None:
                 stack.push_async_exit(await trio.open_tcp_stream("127.0.0.1", port))
             took_s = []
             for _ in range(num_tries):
-                start_s = trio.current_time()
+                watch = Stopwatch()
                 try:
                     await honest.connect(victim)
-                    took_s.append(trio.current_time() - start_s)
+                    took_s.append(watch.took_s())
                 except Exception:
                     took_s.append(math.inf)
                 await honest.host.disconnect(victim.host.get_id())
@@ -231,7 +232,7 @@ def join(node: Node, heard: list[bytes]) -> None:
 async def publish_until(node: Node, message: bytes, heard: list[bytes]) -> None:
     """Say it until it is heard."""
     assert node.network is not None
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while message not in heard:
             await node.network.gossip.publish("topic", message)
             await trio.sleep(0.2)
@@ -272,6 +273,6 @@ def _forged(sender: bytes, num: int) -> bytes:
 
 async def _measure_lag(lags_s: list[float]) -> None:
     while True:
-        start_s = trio.current_time()
+        watch = Stopwatch()
         await trio.sleep(0.01)
-        lags_s.append(trio.current_time() - start_s - 0.01)
+        lags_s.append(watch.took_s() - 0.01)

@@ -178,7 +178,7 @@ def test_an_engine_that_hangs_holds_up_nobody_else(
             os.kill(stuck, signal.SIGCONT)
             assert len(run(other, prompt(50, 12), "stuck").tokens) == 8
             os.kill(stuck, signal.SIGSTOP)
-            own.stop(5.0)
+            own.stop(within_s=5.0)
             assert not Path(f"/proc/{stuck}").exists()
         finally:
             with suppress(ProcessLookupError):
@@ -203,7 +203,7 @@ def test_a_term_while_an_engine_loads_ends_both(
         watcher = own.client()
         until(lambda: (e := engine_of(watcher)) is not None and e.pid is not None)
         pid = pid_of(watcher)
-        assert own.stop(5.0) == ""
+        assert own.stop(within_s=5.0) == ""
         assert not Path(f"/proc/{pid}").exists()
         with pytest.raises(Exception, match="closed the connection"):
             take_reply(client)
