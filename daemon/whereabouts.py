@@ -14,6 +14,7 @@ from daemon.searching import Wanted, wanted_of
 from glia.errors import BadRequest, MalformedParticle, NetworkError, RemoteProtocolError
 from glia.graph.boundaries import asked, between, pairs
 from glia.graph.link import parse_link
+from glia.graph.manifest import DTYPES
 from glia.local.messages import Where, WhereReply
 from glia.local.network_values import HolderValue
 from p2p.asking import Asking
@@ -30,16 +31,21 @@ _log = logging.getLogger("gliad.where")
 async def where(
     peering: Peering, attachments: Attachments, registry: ModelsRegistry, call: Where
 ) -> WhereReply:
-    """The reply: of the model in its own dtype, whatever else it was loaded in.
+    """The reply: of the model in its own dtype, or the one that is asked for.
 
-    Raises: UnknownModel, ManifestError, BadRequest where it was never loaded here.
+    Raises: UnknownModel, ManifestError, BadRequest where it was never loaded so.
     """
     model = await trio.to_thread.run_sync(registry.get, call.model)
-    own = attachments.last(call.model, model.manifest.dtype)
+    dtype = call.dtype or model.manifest.dtype
+    if dtype not in DTYPES:
+        raise BadRequest(f"no dtype {dtype[:40]!r}", hint=f"one of: {', '.join(DTYPES)}")
+    own = attachments.last(call.model, dtype)
     if own is None:
+        flag = "" if call.dtype is None else f" --dtype {dtype}"
         raise BadRequest(
-            f"{call.model} was never loaded here: what its prompts are called is not known",
-            hint=f"gliad run {call.model} first",
+            f"{call.model} was never loaded here in {dtype}: what its prompts are called is not "
+            "known",
+            hint=f"gliad run {call.model}{flag} first",
         )
     wanted = wanted_of(own.binding, call.tokens, (), exact=False)
     peers = peering.peers_of(own.binding.model_id)[:_MAX_ASKED] if wanted.num_windows else []

@@ -10,6 +10,7 @@ from daemon.verbs.dialogue import Dialogue
 from daemon.verbs.prompt import read_prompt
 from daemon.verbs.text import find_model
 from glia.client import Client
+from glia.graph.manifest import DTYPES
 from glia.graph.privacy import Visibility
 
 _HEAD = ("PEER", "TOKENS", "SIGNED BY")
@@ -31,6 +32,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     where.add_argument("--token-ids", metavar="FILE", help="a JSON list of token ids")
     where.add_argument("--raw", action="store_true", help="no chat template")
     where.add_argument("--system", metavar="TEXT", help="a system message, with the chat template")
+    where.add_argument("--dtype", choices=DTYPES, help="instead of the model's")
     where.add_argument("--json", action="store_true")
     where.set_defaults(verb=_where, visibility=Visibility.PRIVATE.word, system_visibility=None)
 
@@ -39,8 +41,8 @@ def _where(args: argparse.Namespace) -> int:
     with Client.connect(args.data_dir) as client:
         model = find_model(client.models(), args.model)
         tokens = read_prompt(args, Dialogue(model, "")).tokens
-        known = client.explain(args.model, tokens)
-        found = client.where(args.model, tokens)
+        known = client.explain(args.model, tokens, dtype=args.dtype)
+        found = client.where(args.model, tokens, args.dtype)
     if args.json:
         show.as_json(
             {

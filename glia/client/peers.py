@@ -42,9 +42,9 @@ class PeerCalls(Caller):
         (value,) = self._call(m.BanPeer(self._id(), peer, banned), m.PeersReply).peers
         return value
 
-    def where(self, model: str, tokens: Sequence[int]) -> m.WhereReply:
+    def where(self, model: str, tokens: Sequence[int], dtype: str | None = None) -> m.WhereReply:
         """Who has how much of a prompt; peers are asked. Raises: BadRequest (never loaded)."""
-        return self._call(m.Where(self._id(), model, list(tokens)), m.WhereReply)
+        return self._call(m.Where(self._id(), model, list(tokens), dtype), m.WhereReply)
 
     def fetch(self, name: bytes, on_progress: OnProgress | None = None) -> m.FetchReply:
         """Have the chain that a window ends; of a block, its particle.

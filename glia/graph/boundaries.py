@@ -2,7 +2,8 @@
 
 A chain is announced at window counts 16, 32, 64, ... and at its last public window. Whoever
 shares n windows with it shares the boundary below n; so a getter asks for the boundaries of
-its own prompt and, as it may share more than a boundary, for every key after the last.
+its own prompt and, as it may share more than a boundary, for every key after the last. A chain
+that ends below the first boundary shares none: so it asks for every key before that, too.
 See spec/11-finding.md.
 """
 
@@ -32,14 +33,12 @@ def announced(num_windows: int) -> list[int]:
     return found if num_windows in (0, *found[-1:]) else [*found, num_windows]
 
 
-def asked(num_windows: int, most: int = MAX_KEYS) -> list[int]:
-    """Window counts whose keys are asked for first, shortest first; the last one is among them.
-
-    Args: most: at least as many as there are boundaries, and 1.
-    """
+def asked(num_windows: int) -> list[int]:
+    """Window counts whose keys are asked for first, shortest first; the last one is among them."""
     found = boundaries(num_windows)
     last = found[-1] if found else 0
-    return found + between(last, num_windows + 1, most - len(found))
+    known = [*(range(1, FIRST_BOUNDARY) if found else ()), *found]
+    return known + between(last, num_windows + 1, MAX_KEYS - len(known))
 
 
 def between(low: int, high: int, most: int = MAX_KEYS) -> list[int]:

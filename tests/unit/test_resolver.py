@@ -147,6 +147,16 @@ def test_what_lies_between_the_keys_is_found_too(world: Run) -> None:
     world(main)
 
 
+def test_a_chain_that_is_shorter_than_the_first_boundary_is_found_too(world: Run) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        long = chain_of(120)
+        await node.meets("peer", head(long, 11))
+        assert (await node.resolve(long)).num_windows == 11
+        assert await node.matched(long) == 11
+
+    world(main)
+
+
 @pytest.mark.parametrize("kind", ["none", "of another", "no first", "flipped"])
 def test_a_chain_that_nobody_attests_is_not_taken(world: Run, kind: str) -> None:
     async def main(node: Node, net: Internet) -> None:

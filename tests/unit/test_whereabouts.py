@@ -50,10 +50,26 @@ def paths(tmp_path: Path) -> Paths:
     return found
 
 
-def ask(network: Nobody, attachments: Attachments, paths: Paths) -> m.WhereReply:
+def ask(
+    network: Nobody, attachments: Attachments, paths: Paths, dtype: str | None = None
+) -> m.WhereReply:
     registry = ModelsRegistry(paths, paths.data_dir.parent)
-    call = m.Where(1, "echo", list(make_tokens(70)))
+    call = m.Where(1, "echo", list(make_tokens(70)), dtype)
     return trio.run(where, cast(Peering, network), attachments, registry, call)
+
+
+def test_peers_are_asked_of_the_model_in_the_dtype_that_is_asked_for(paths: Paths) -> None:
+    attachments, network = Attachments(paths.attachments), Nobody()
+    attachments.remember(attach_of(MODEL, "bfloat16"), None)
+    with pytest.raises(BadRequest, match="never loaded here in float32") as raised:
+        ask(network, attachments, paths, "float32")
+    assert raised.value.hint == "gliad run echo --dtype float32 first"
+    attachments.remember(attach_of(OTHER_MODEL, "float32"), None)
+    ask(network, attachments, paths, "float32")
+    ask(network, attachments, paths)
+    assert network.asked == [OTHER_MODEL, MODEL]
+    with pytest.raises(BadRequest, match="no dtype"):
+        ask(network, attachments, paths, "float13")
 
 
 def test_peers_are_asked_of_the_model_in_its_own_dtype(paths: Paths) -> None:

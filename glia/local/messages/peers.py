@@ -88,10 +88,15 @@ class FetchReply(Reply, frozen=True):
 
 
 class Where(Call, frozen=True):
-    """Who has how much of a prompt. Peers are asked by its prefix keys; nothing is fetched."""
+    """Who has how much of a prompt. Peers are asked by its prefix keys; nothing is fetched.
+
+    Attributes:
+        dtype: of the model; None for its own.
+    """
 
     model: Label
     tokens: Tokens
+    dtype: str | None = None
 
 
 class WhereReply(Reply, frozen=True):
