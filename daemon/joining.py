@@ -53,6 +53,10 @@ class Ports(Protocol):
     def neighbours(self) -> Neighbours | None:
         """None where those on the LAN are not looked for."""
 
+    @property
+    def twin(self) -> Address:
+        """Where another node is that has this one's peer id; "" where none was heard of."""
+
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Be on the network until cancelled. Raises: NetworkError, and what libp2p raises."""
 

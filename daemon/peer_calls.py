@@ -114,6 +114,7 @@ def network_value(peering: Peering | None) -> NetworkValue | None:
         peering.why_off,
         len(_known(peering)),
         "off" if neighbours is None else neighbours.state,
+        ports.twin,
     )
 
 
@@ -122,6 +123,12 @@ async def _add(peering: Peering, address: str) -> PeerId:
     if not is_peer_address(address):
         raise BadRequest(f"not an address of a peer: {address[:60]!r}", hint=PEER_HINT)
     peer = peer_of(address)
+    if peer == peering.host.peer_id:
+        raise BadRequest(
+            "that is this node's own peer id",
+            hint="where another node has it, its data dir is a copy: stop it, remove its "
+            "peer.key (and neuron.key, unless both are to sign as one), and start it again",
+        )
     if peering.ledger.is_banned(peer):
         raise PeerRefused(f"peer {peer} is banned", hint=f"gliad peers ban {peer} --undo")
     with suppress(PeerUnreachable):  # then it is dialled again, and listed as not connected

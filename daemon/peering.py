@@ -47,6 +47,7 @@ _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 60.0
 _STEADY_S = 60.0  # a network that held so long is joined again at once
 _SAVE_S = 60.0
+_REMEMBERED_S = 30 * 86400.0  # where a peer is that only a flag named
 _MAX_PREPARED = 4
 _log = logging.getLogger("gliad.peering")
 
@@ -103,8 +104,10 @@ class Peering:
         self._ports: Ports | None = None
 
     def _restore(self) -> None:
-        for peer, addresses in self._file.load(self.ledger).items():
-            self.kept.keep(peer, addresses)
+        remembered = self._file.load(self.ledger)
+        named = dict.fromkeys(map(peer_of, self._config.bootstrap))
+        for peer in (*named, *remembered):  # named ones are kept, however many are remembered
+            self.kept.keep(peer, remembered.get(peer, ()))
         for text in self._config.bootstrap:
             self.kept.keep(peer_of(text), [Address(text)])
 
@@ -352,8 +355,14 @@ class Peering:
             await trio.to_thread.run_sync(self._save, content)
 
     def _content(self) -> bytes:
-        known = [peer for peer, entry in self.ledger.entries() if entry.trust != "stranger"]
-        addresses = {peer: self.kept.addresses(peer) for peer in known}
+        """Also of peers that a flag named once, and that were there since: they are dialled."""
+        now_s = time.time()
+        known = [
+            peer
+            for peer, entry in self.ledger.entries()
+            if entry.trust != "stranger" or now_s - entry.seen_s < _REMEMBERED_S
+        ]
+        addresses = {peer: kept for peer in known if (kept := self.kept.addresses(peer))}
         return self._file.encode(self.ledger, addresses)
 
     def _save(self, content: bytes) -> None:

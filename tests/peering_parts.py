@@ -13,6 +13,7 @@ from daemon.peering import Peering
 from glia.graph.neuron import Signer
 from glia.store.heard import Heard
 from glia.store.published import Published
+from p2p.host import Address
 from p2p.testing.gossip import SimGossip
 from p2p.testing.host import SimHost
 from p2p.testing.internet import Internet
@@ -26,6 +27,7 @@ class SimPorts:
     def __init__(self, host: SimHost) -> None:
         self.host = host
         self.neighbours = None
+        self.twin = Address("")
         self.fault: Exception | None = None
         self._is_broken = trio.Event()
 

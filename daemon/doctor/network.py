@@ -14,6 +14,10 @@ _FINE = {
     "on": "nodes on this LAN find it",
     "alone": "on, but there is no interface other than loopback",
 }
+_COPIED = (
+    "its data dir, or this one, is a copy: stop one of them, remove its peer.key (and neuron.key, "
+    "unless both are to sign as one), and start it again"
+)
 _PORT = (
     "end the program that has the port, or change [network] listen; gliad stop, then gliad start"
 )
@@ -30,6 +34,8 @@ def look(subject: Subject) -> Iterator[Finding]:
     else:
         yield _on(status.network)
         if status.network.peer_id:
+            if status.network.twin:
+                yield _twin(status.network.twin)
             yield _lan(config, status.network)
             yield _peers(status.network)
 
@@ -49,6 +55,11 @@ def _on(network: NetworkValue) -> Finding:
     if not network.peer_id:
         return Finding("network", "warn", f"not yet on: {network.why_off}", "gliad.log may tell")
     return Finding("network", "warn", f"off: {network.why_off}; it is tried again", _PORT)
+
+
+def _twin(address: str) -> Finding:
+    found = f"another node has this node's peer id: {address}"
+    return Finding("peer id", "bad", found, _COPIED)
 
 
 def _lan(config: NetworkConfig, network: NetworkValue) -> Finding:

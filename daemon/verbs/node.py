@@ -189,6 +189,8 @@ def _network_line(network: NetworkValue) -> str:
         return f"not yet on: {network.why_off}"
     if network.why_off:
         return f"off: {network.why_off}; it is tried again"
+    if network.twin:
+        return f"another node has this node's peer id: {network.twin}; gliad doctor"
     mdns = _MDNS.get(network.mdns, f"off: {network.mdns}")
     return (
         f"{network.num_connected:,} of {network.num_known:,} known peers connected, "

@@ -16,6 +16,8 @@ from glia.local.network_values import PeerValue
 
 _ID_END = 10  # characters; how all ids begin is the same
 _MAX_NAME = 24
+_STARTING_S = 8
+_PAUSE_S = 1.1  # a peer is not dialled twice in a second
 _HEAD = (
     "PEER", "NAME", "NEURON", "TRUST", "CONNECTION", "RTT", "BLOCKS IN", "BYTES IN",
     "BLOCKS OUT", "BYTES OUT", "SPEED", "BAD", "LAST SEEN",
@@ -80,9 +82,24 @@ def _list(args: argparse.Namespace) -> int:
 
 def _add(args: argparse.Namespace) -> int:
     with Client.connect(args.data_dir) as client:
-        peer = client.add_peer(args.address)
-    state = "is connected" if peer.connection else "is not there yet: it is dialled again"
+        peer = _awaited(client, args.address)
+    again = "is not there yet: it is kept, and dialled again, at least once a minute"
+    state = "is connected" if peer.connection else again
     return _changed(args, peer, f"peer {peer.peer} {state}")
+
+
+def _awaited(client: Client, address: str) -> PeerValue:
+    """A peer that is added; for a few seconds it may still be starting."""
+    progress, began_s = show.ProgressLine(), time.monotonic()
+    peer = client.add_peer(address)
+    try:
+        while not peer.connection and (waited_s := time.monotonic() - began_s) < _STARTING_S:
+            progress("it is not there yet, it may be starting", int(waited_s), _STARTING_S)
+            time.sleep(_PAUSE_S)
+            peer = client.add_peer(address)
+    finally:
+        progress.clear()
+    return peer
 
 
 def _forget(args: argparse.Namespace) -> int:

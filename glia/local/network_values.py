@@ -102,6 +102,7 @@ class NetworkValue(Struct, frozen=True):
     num_known: peers that are connected, kept, or remembered.
     mdns: how nodes on the LAN are found: "on", "off", "alone" (there is no interface but
         loopback; one that comes up is used), or what does not work.
+    twin: where another node of the LAN is that has this one's peer id, "" for nowhere.
     """
 
     peer_id: str
@@ -110,3 +111,4 @@ class NetworkValue(Struct, frozen=True):
     why_off: str = ""
     num_known: int = 0
     mdns: str = "off"
+    twin: str = ""

@@ -57,6 +57,7 @@ class Network:
     Attributes:
         host, directory, gossip: the ports.
         neighbours: those on the LAN are found by it; None where they are not looked for.
+        twin: where another node of the LAN is that has this one's peer id; "" for nowhere.
 
     Raises: NetworkError where libp2p is another version.
     """
@@ -101,6 +102,7 @@ class Network:
         self.directory = LibP2PDirectory(self._kad, self._start, self._book.learn)
         self.gossip = LibP2PGossip(self._pubsub, self._start)
         self.neighbours = Neighbours(self.host.addresses, self._meet) if mdns else None
+        self.twin = Address("")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = _STARTED) -> None:
         """Be on the network until cancelled.
@@ -133,10 +135,22 @@ class Network:
     def _meet(self, found: Found) -> None:
         """A neighbour: connect, while there is room for others too."""
         if found.peer == self.host.peer_id:
+            self._note_twin(found)
             return
         self._book.learn(found)
         if len(self.host.connections()) < self._limits.max_connections // 2:
             self._start(lambda: self._greet(found))
+
+    def _note_twin(self, found: Found) -> None:
+        """Who tells the LAN that it has this node's id, and is not this node."""
+        elsewhere = [each for each in found.addresses if each not in self.host.addresses()]
+        if elsewhere and elsewhere[0] != self.twin:
+            self.twin = elsewhere[0]
+            _log.error(
+                "another node has this node's peer id: %s. Who looks for one may find the other; "
+                "of two with a copied data dir, one needs a peer.key of its own",
+                self.twin,
+            )
 
     async def _greet(self, found: Found) -> None:
         for address in found.addresses:

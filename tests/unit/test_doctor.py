@@ -301,6 +301,11 @@ ON = NetworkValue("12D3", ["/ip4/192.0.2.1/tcp/4001/p2p/12D3"], 1, "", 2, "on")
             [("ok", "at /ip4/192.0.2.1/tcp/4001"), ("ok", "find it"), ("ok", "1 of 2 known")],
         ),
         (
+            "",
+            status_with(structs.replace(ON, twin="/ip4/192.0.2.9/tcp/1/p2p/12D3")),
+            [("ok", "at"), ("bad", "peer id: /ip4/192.0.2.9"), ("ok", "find it"), ("ok", "known")],
+        ),
+        (
             "mdns = false",
             status_with(structs.replace(ON, mdns="off", num_known=0, num_connected=0)),
             [("ok", "at /ip4"), ("ok", "mdns = false"), ("ok", "gliad peers add")],

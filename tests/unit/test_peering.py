@@ -20,6 +20,7 @@ from glia.graph.ids import ModelId, PrefixKey
 from glia.local.network_values import NetworkValue
 from p2p.getter import Close
 from p2p.host import Found, PeerId, Stream
+from p2p.ledger import Ledger
 from p2p.messages import BLOCKS, FIND
 from p2p.source import Verdict
 from p2p.testing.host import SimHost
@@ -62,6 +63,37 @@ def test_bootstrap_peers_are_dialled_kept_and_pinged(tmp_path: Path) -> None:
         assert not is_connected(peering, friend)
         await trio.sleep(3)
         assert is_connected(peering, friend)
+
+    run(main)
+
+
+def test_who_was_named_and_answered_is_dialled_after_a_restart_too(tmp_path: Path) -> None:
+    """By a flag of the start before. It is dialled, and no more: its word is a stranger's."""
+
+    async def main(net: Internet, nursery: trio.Nursery) -> None:
+        friend, gone = net.host("friend"), net.host("gone")
+        net.kill("gone")
+        named = friend.addresses()[0], gone.addresses()[0]
+        await live(make_peering(tmp_path, Joined(net, "me"), *named), friend)
+        again = make_peering(tmp_path, Joined(net, "me"))
+        assert again.kept.peers() == [friend.peer_id]
+        await live(again, friend)
+        entry = again.ledger.entry(friend.peer_id)
+        assert entry is not None
+        assert again.acquaintance.trust_of(friend.peer_id, entry) == "stranger"
+        entry.seen_s -= 31 * 86400
+        assert again._file.load(Ledger()) == {friend.peer_id: list(named[:1])}
+        again._save(again._content())
+        assert again._file.load(Ledger()) == {}
+
+    async def live(peering: Peering, friend: SimHost) -> None:
+        async with trio.open_nursery() as life:
+            await life.start(peering.run)
+            await trio.sleep(5)
+            assert is_connected(peering, friend)
+            life.cancel_scope.cancel()
+        peering.published.close()
+        peering.heard.close()
 
     run(main)
 

@@ -106,11 +106,31 @@ def test_peers_are_watched(node: FakeGliad, capfd: Any, monkeypatch: pytest.Monk
     assert [len(json.loads(line)) for line in said.out.splitlines()] == [3, 3]
 
 
+def test_a_peer_that_is_not_there_yet_is_waited_for(
+    node: FakeGliad, network: Network, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, is_starting = [0.0], [False]
+
+    def wait(seconds: float) -> None:
+        now_s[0] += seconds
+        if now_s[0] > 3 and is_starting[0]:
+            network.peers[1] = network.peers[0]
+
+    monkeypatch.setattr("daemon.verbs.peers.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("daemon.verbs.peers.time.sleep", wait)
+    assert (
+        "is not there yet: it is kept, and dialled again" in say(capfd, "peers", "add", ADDRESS).err
+    )
+    assert 8 <= now_s[0] < 10
+    is_starting[0], now_s[0] = True, 0.0
+    assert f"{PEER} is connected" in say(capfd, "peers", "add", ADDRESS).err
+    assert 3 < now_s[0] < 5
+
+
 def test_a_peer_is_added(node: FakeGliad, network: Network, capfd: Any) -> None:
-    assert "is not there yet" in say(capfd, "peers", "add", ADDRESS).err
-    assert sent(node, m.AddPeer).address == ADDRESS
     network.peers[1] = network.peers[0]
     assert f"{PEER} is connected" in say(capfd, "peers", "add", ADDRESS).err
+    assert sent(node, m.AddPeer).address == ADDRESS
     assert say(capfd, "peers", "add", ADDRESS, "--json").json["trust"] == "known"
 
 
