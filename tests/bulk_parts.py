@@ -126,7 +126,7 @@ def run(main: Callable[[Pair], Awaitable[None]], limits: BulkLimits | None = Non
     """`main` on a pair of peers, on the real clock."""
 
     async def body() -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(90):
             async with pair(limits) as both:
                 await main(both)
 
@@ -157,7 +157,7 @@ def tls_client(
     if identity is not None:
         identity.load_into(context)
     change(context)
-    with socket.create_connection((LOOPBACK, port), timeout=5) as plain:
+    with socket.create_connection((LOOPBACK, port), timeout=60) as plain:
         plain.sendall(ticket)
         try:
             with context.wrap_socket(plain) as secure:

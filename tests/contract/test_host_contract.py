@@ -276,7 +276,7 @@ def test_reset_ends_both_directions(kind: Kind) -> None:
         await stream.send_all(b"x")
         await stream.reset()
         await stream.reset()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await ended.wait()
         with pytest.raises(PeerLost):
             await stream.receive_some(1)
@@ -341,7 +341,7 @@ def test_a_handler_over_its_time_is_reset(kind: Kind) -> None:
         other.host.serve(ECHO, wait, timeout_s=0.2)
         stream = await one.host.open(await connect(one, other), ECHO)
         await stream.send_all(b"x")
-        with trio.fail_after(5), pytest.raises(PeerLost):
+        with trio.fail_after(60), pytest.raises(PeerLost):
             await stream.receive_some(1)
 
     kind.run(2, main)
@@ -385,7 +385,7 @@ def test_a_peer_that_ends_is_noticed(kind: Kind) -> None:
         stream = await one.host.open(await connect(one, other), ECHO)
         healthy = await one.host.open(await connect(one, third), ECHO)
         await other.end()
-        with trio.fail_after(5), pytest.raises(PeerLost):
+        with trio.fail_after(60), pytest.raises(PeerLost):
             await stream.receive_some(1)
         await until(lambda: [c.peer for c in one.host.connections()] == [third.host.peer_id])
         await healthy.send_all(b"hello")
@@ -449,7 +449,7 @@ def test_gossip_reaches_who_joined(kind: Kind) -> None:
         await connect(nodes[0], nodes[1])
         await connect(nodes[1], nodes[2])
         sender = nodes[0].host.peer_id
-        with trio.fail_after(10):  # until the topic's peers know each other
+        with trio.fail_after(60):  # until the topic's peers know each other
             while not heard[2]:
                 await nodes[0].gossip.publish("topic", b"hello")
                 await trio.sleep(0.2)
@@ -473,7 +473,7 @@ def test_a_reader_of_gossip_that_raises_ends_nothing(kind: Kind) -> None:
         other.gossip.join("topic", take)
         one.gossip.join("topic", lambda *_: None)
         await connect(one, other)
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while len(heard) < 2:
                 await one.gossip.publish("topic", b"hello")
                 await trio.sleep(0.2)

@@ -66,7 +66,7 @@ async def use(one: Node, victim: Node) -> None:
 async def part(one: Node, victim: Node) -> None:
     """End what there is between them, so that the next to connect is new."""
     await one.host.disconnect(victim.host.get_id())
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while victim.is_connected(one):
             await trio.sleep(0.01)
 

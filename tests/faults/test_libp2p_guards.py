@@ -34,7 +34,7 @@ def broken() -> list[str]:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_guarded_node_withstands_it(name: str) -> None:
     async def main() -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(90):
             assert await SCENARIOS[name](guarded_node)
 
     trio.run(main)

@@ -31,6 +31,7 @@ from tests.bulk_parts import (
     tls_client,
 )
 from tests.network_parts import read_all, read_exactly, until
+from tests.pace import Stopwatch
 
 DATA = bytes(i * 31 % 253 for i in range(3_000_000))
 QUICK = BulkLimits(ticket_s=0.2, ticket_read_s=0.2, handshake_s=0.3)
@@ -405,7 +406,7 @@ def test_a_ticket_that_failed_once_is_good_no_more() -> None:
 def test_a_ticket_is_good_for_a_while() -> None:
     async def main(both: Pair) -> None:
         control, ticket = await both.ask()
-        with trio.fail_after(2), pytest.raises(PeerLost):
+        with trio.fail_after(60), pytest.raises(PeerLost):
             await control.receive_some(1)
         with pytest.raises(PeerLost):
             await by_hand(both, ticket, both.identity, agreed(both, ticket))
@@ -430,7 +431,7 @@ def test_a_ban_ends_the_tcp_connection() -> None:
         stream = await both.open()
         assert await says_echo(stream)
         both.b.ban(both.a.peer_id, True)
-        with trio.fail_after(2), pytest.raises(PeerLost):
+        with trio.fail_after(60), pytest.raises(PeerLost):
             await stream.receive_some(1)
         await until(lambda: not both.server._num_streams)
 
@@ -439,7 +440,7 @@ def test_a_ban_ends_the_tcp_connection() -> None:
 
 def test_nobody_is_waited_for_where_no_ticket_is_out() -> None:
     async def main(both: Pair) -> None:
-        assert await is_closed(await both.dial(), 1)
+        assert await is_closed(await both.dial(), 10)
         assert both.server.counters == {"connections_refused": 1}
 
     run(main, BulkLimits(ticket_read_s=20))
@@ -463,7 +464,7 @@ def test_strangers_are_shown_the_door(said: bytes) -> None:
     async def main(both: Pair) -> None:
         _, _ = await both.ask()
         sock = await both.dial(said)
-        assert await is_closed(sock, 1)
+        assert await is_closed(sock, 10)
         assert both.server.counters["streams"] == 0
 
     run(main, BulkLimits(ticket_read_s=0.2))
@@ -474,26 +475,26 @@ def test_a_handshake_that_stops_or_is_none(said: bytes) -> None:
     async def main(both: Pair) -> None:
         _, ticket = await both.ask()
         sock = await both.dial(ticket.ticket + said)
-        with trio.fail_after(2):
+        with trio.fail_after(60):
             while await sock.recv(100):  # TLS may say why
                 pass
         assert both.server.counters["streams"] == 0
         await until(lambda: not both.server._num_pending)  # nor what is left of it
         await assert_serves(both)
 
-    run(main, BulkLimits(handshake_s=0.3))
+    run(main, BulkLimits(handshake_s=1.0))
 
 
 def test_a_byte_at_a_time_is_too_slow() -> None:
     async def main(both: Pair) -> None:
         _, ticket = await both.ask()
         sock = await both.dial()
-        began_s = trio.current_time()
+        watch = Stopwatch()
         with pytest.raises(OSError):  # noqa: PT011, PT012
             for byte in ticket.ticket:
                 await sock.send(bytes([byte]))
                 await trio.sleep(0.05)
-        assert trio.current_time() - began_s < 1
+        assert watch.took_s() < 1
         assert both.server.counters["tickets_refused"] == 1
 
     run(main, BulkLimits(ticket_read_s=0.2))

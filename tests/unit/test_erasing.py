@@ -32,7 +32,7 @@ def silent(what: str, done: int, total: int) -> None:
 
 def run_with(tmp_path: Path, body: Body, l1_bytes: int = MIB) -> None:
     async def main() -> None:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with memory_of(tmp_path, l1_bytes) as (memory, store):
                 await body(memory, store)
                 memory.table.check()
@@ -151,7 +151,7 @@ def test_a_group_that_is_being_written_is_waited_for(tmp_path: Path) -> None:
         written = threading.Event()
 
         def slow(window: SealedWindow) -> None:
-            assert written.wait(10)
+            assert written.wait(60)
 
         store.mood = slow
         gone, kept = make_chain(4), make_chain(4, seed=1)
@@ -177,7 +177,7 @@ def test_whoever_waits_for_a_dirty_window_does_not_hang(tmp_path: Path) -> None:
 
         def slow(window: SealedWindow) -> None:
             if window.record.window_id == first.tip:
-                assert proceed.wait(10)
+                assert proceed.wait(60)
 
         store.mood = slow
         gone = make_chain(4)
@@ -186,7 +186,7 @@ def test_whoever_waits_for_a_dirty_window_does_not_hang(tmp_path: Path) -> None:
         await seal(memory, gone)
 
         async def flush() -> None:
-            with pytest.raises(NotFound), trio.fail_after(5):
+            with pytest.raises(NotFound), trio.fail_after(60):
                 await memory.flush(gone.window_ids)
             proceed.set()
 
@@ -301,7 +301,7 @@ class SlowReads(MoodyStore):
     def load(self, window_ids: Sequence[WindowId], into: Sequence[memoryview]) -> list[bool]:
         self.num_loads += 1
         answer = super().load(window_ids, into)
-        assert self.reads.acquire(timeout=10)
+        assert self.reads.acquire(timeout=60)
         return answer
 
 

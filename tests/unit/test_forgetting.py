@@ -125,7 +125,7 @@ def run_with(
 
 async def until(condition: Callable[[], bool]) -> None:
     """In real time: threads work meanwhile."""
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline_s
         await trio.testing.wait_all_tasks_blocked()

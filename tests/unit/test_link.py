@@ -129,7 +129,7 @@ class Peer:
 
 async def with_peer(body: Callable[[EngineLink, Peer, trio.Nursery], Awaitable[None]]) -> None:
     ours, theirs = trio.socket.socketpair()
-    with ours, theirs, trio.fail_after(10):
+    with ours, theirs, trio.fail_after(60):
         wire = Wire(ours)
         link = EngineLink(wire, attach(), pid=1)
         async with trio.open_nursery() as nursery:

@@ -55,7 +55,7 @@ async def telling(cap_bytes: int = MIB) -> AsyncIterator[tuple[Uses, ToldStore]]
 
 
 async def until_told(store: ToldStore, num: int) -> None:
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while len(store.told) < num:
             await trio.sleep(0.001)
 

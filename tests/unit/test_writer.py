@@ -125,7 +125,7 @@ def test_a_refused_window_that_is_asked_for_while_its_group_is_written(tmp_path:
             def refuse_one(window: SealedWindow) -> StoreFull | None:
                 if window.record.window_id == last:
                     last_is_written.set()
-                    asked_again.wait(10)
+                    asked_again.wait(60)
                 return StoreFull("full") if window.record.window_id == refused else None
 
             async def ask_again() -> None:
