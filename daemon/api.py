@@ -12,6 +12,8 @@ from daemon.conversation_calls import answer as conversation_answer
 from daemon.fetch_calls import answer as fetch_answer
 from daemon.forget_calls import ForgetCall
 from daemon.forget_calls import answer as forget_answer
+from daemon.group_calls import GroupCall
+from daemon.group_calls import answer as group_answer
 from daemon.link import Deliver
 from daemon.link_calls import LinkCall
 from daemon.link_calls import answer as link_answer
@@ -45,7 +47,9 @@ from glia.local.messages import (
 from glia.local.values import TierValue, WindowValue
 
 NodeCall = Status | Models | AddModel | Chain | Check | Evict | Shutdown
-ApiCall = NodeCall | ConversationCall | ForgetCall | PeerCall | LinkCall | TraceCall | Fetch
+ApiCall = (
+    NodeCall | ConversationCall | ForgetCall | PeerCall | LinkCall | TraceCall | GroupCall | Fetch
+)
 
 _PART_BYTES = 256 * 1024
 
@@ -62,6 +66,8 @@ async def answer(parts: Parts, call: ApiCall, post: Deliver) -> Reply:
         return await link_answer(parts, call)
     if isinstance(call, TraceCall):
         return await trace_answer(parts, call, post)
+    if isinstance(call, GroupCall):
+        return await group_answer(parts, call)
     if isinstance(call, Fetch):
         return await fetch_answer(parts, call, post)
     return await _answer(parts, call, post)

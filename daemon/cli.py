@@ -20,6 +20,7 @@ from daemon.verbs import (
     doctor,
     fetch,
     forget,
+    groups,
     links,
     models,
     node,
@@ -38,7 +39,7 @@ from glia.errors import BadRequest, GliaError
 
 _GROUPS = (
     node, config, doctor, unit, models, run, chat, conversations, forget, publish, recall, ps,
-    peers, where, links, fetch, trace, store,
+    peers, where, links, fetch, trace, groups, store,
 )  # fmt: skip
 
 Verb = Callable[[argparse.Namespace], int]

@@ -22,6 +22,8 @@ VERBS = (
     "forget",
     "fork",
     "gc",
+    "grant",
+    "group",
     "id",
     "links",
     "models",
@@ -29,6 +31,7 @@ VERBS = (
     "ps",
     "publish",
     "recall",
+    "revoke",
     "run",
     "start",
     "status",
@@ -40,7 +43,8 @@ VERBS = (
     "where",
 )
 _COMMAND = re.compile(
-    rf"\bgliad (?:{'|'.join(VERBS)})\b(?: (?:add|ban|forget)\b)?+(?! --data-dir| --help)"
+    rf"\bgliad (?:{'|'.join(VERBS)})\b"
+    r"(?: (?:add|ban|forget|card|create|join|leave|list|rotate|show)\b)?+(?! --data-dir| --help)"
 )
 
 

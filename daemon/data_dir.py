@@ -43,7 +43,9 @@ def prepare(paths: Paths) -> None:
         )
     if status.st_mode & 0o077:
         raise BadRequest(f"{path} is open to other users", hint=f"chmod 700 {path}")
-    directories = (paths.store, paths.models, paths.conversations, paths.published, paths.heard)
+    directories = (
+        paths.store, paths.models, paths.conversations, paths.published, paths.heard, paths.groups,
+    )  # fmt: skip
     for inside in directories:
         if inside.is_symlink():  # what it points to may be open to others, or another's tomorrow
             named, real = shlex.quote(str(inside)), shlex.quote(str(inside.resolve()))

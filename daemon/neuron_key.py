@@ -1,7 +1,8 @@
-"""Who this node is: two secrets in files of the data dir, made once, for their owner only.
+"""Who this node is: three secrets in files of the data dir, made once, for their owner only.
 
 The neuron signs links and outlives addresses; the peer key is what connections are
-authenticated with. They are apart: neither tells the other, and each can be changed alone.
+authenticated with; the box opens what is encrypted to this node. They are apart: none tells
+another, and each can be changed alone.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from daemon.key_file import read_or_make
 from glia.errors import BadRequest
+from glia.graph.member import Box
 from glia.graph.neuron import SEED_BYTES, Signer
 
 
@@ -25,6 +27,11 @@ def neuron_signer(path: Path) -> Signer:
 def peer_seed(path: Path) -> bytes:
     """The 32-byte Ed25519 seed of the libp2p key in `path`. As neuron_signer."""
     return _seed(path, "this node has another peer id from then on")
+
+
+def open_box(path: Path) -> Box:
+    """What groups' secrets come to, by the seed in `path`. As neuron_signer."""
+    return Box(_seed(path, "groups are then to be joined again, with another card"))
 
 
 def _seed(path: Path, consequence: str) -> bytes:

@@ -28,6 +28,8 @@ from daemon.engine_need import Needs
 from daemon.engine_process import ENGINE_PROGRAM, EngineCommand
 from daemon.engines import Engines
 from daemon.forgetting import Forgetting
+from daemon.group_life import GroupLife
+from daemon.groups import Groups, open_groups
 from daemon.joining import load_libp2p
 from daemon.logs import close_log, open_log
 from daemon.looking import Looking
@@ -99,6 +101,7 @@ class Prepared:
     door: Door | None
     published: Published | None
     peering: Peering | None
+    groups: Groups
 
 
 @contextmanager
@@ -133,6 +136,7 @@ def _prepared(config: Config) -> Iterator[Prepared]:
         if published is not None:
             agent = f"gliad/{gliad_version()}"
             peering = open_peering(config.network, paths, agent, published, stack)
+        groups = open_groups(paths, is_on_network=peering is not None)
         lock.name_holder()  # on a full disk there is room only now, and then no more
         store.take_reserve()
         _log.info("gliad %s starts at %s", gliad_version(), paths.data_dir)
@@ -144,7 +148,7 @@ def _prepared(config: Config) -> Iterator[Prepared]:
             # Of what it was answering when it ended no file says that it is to be forgotten.
             conversations.strays = not config.conversations.anonymous_hours
         memory = Memory(arena, store, config.l1.hot_steps)
-        yield Prepared(memory, conversations, listener, door, published, peering)
+        yield Prepared(memory, conversations, listener, door, published, peering, groups)
         _log.info("gliad ends")
 
 
@@ -193,6 +197,8 @@ async def run_node(config: Config, program: tuple[str, ...], prepared: Prepared)
                 shown = Publishing(memory, conversations, attachments, peering, still, network)
                 serving.start_soon(shown.run)
             _connect(conversations, attachments, sparing, forgetting, shown)
+            group_life = GroupLife(prepared.groups, peering)
+            serving.start_soon(group_life.run)
             background.start_soon(_write, memory, sparing)
             for run in (sparing.run, forgetting.run, forgetting.run_expiry):
                 serving.start_soon(run)
@@ -222,6 +228,8 @@ async def run_node(config: Config, program: tuple[str, ...], prepared: Prepared)
                 door=door,
                 peering=peering,
                 shown=shown,
+                groups=prepared.groups,
+                group_life=group_life,
                 counters=counters,
                 stopping=trio.Event(),
             )

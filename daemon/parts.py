@@ -16,6 +16,8 @@ from daemon.conversations import Conversations
 from daemon.door_process import Door
 from daemon.engines import Engines
 from daemon.forgetting import Forgetting
+from daemon.group_life import GroupLife
+from daemon.groups import Groups
 from daemon.memory import Memory
 from daemon.models_registry import ModelsRegistry
 from daemon.paths import Paths
@@ -51,6 +53,8 @@ class Parts:
     door: Door | None
     peering: Peering | None
     shown: Publishing | None
+    groups: Groups
+    group_life: GroupLife
     counters: Counter[str]
     stopping: trio.Event
     checking: trio.Lock = field(default_factory=trio.Lock)

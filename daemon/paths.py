@@ -69,6 +69,16 @@ class Paths:
         return self.data_dir / "peer.key"
 
     @property
+    def box_key(self) -> Path:
+        """The seed of the key that groups' secrets come to, mode 0600."""
+        return self.data_dir / "box.key"
+
+    @property
+    def groups(self) -> Path:
+        """Groups, a file each, mode 0600: their secrets."""
+        return self.data_dir / "groups"
+
+    @property
     def peers(self) -> Path:
         """What is known of peers."""
         return self.data_dir / "peers.json"

@@ -73,12 +73,12 @@ async def answer(parts: Parts, call: PeerCall) -> Reply:
         case AddPeer():
             return _one(call, peering, await _add(peering, call.address))
         case ForgetPeer():
-            await _forget(peering, _named(peering, call.peer))
+            await _forget(peering, named_peer(peering, call.peer))
             return Done(call.id)
         case BanPeer():
             peer = PeerId(call.peer)
             if not _PEER_ID.fullmatch(call.peer):
-                peer = _named(peering, call.peer)
+                peer = named_peer(peering, call.peer)
             peering.host.ban(peer, call.banned)
             peering.ledger.ban(peer, call.banned, _seen_s(peering, peer))
             return _one(call, peering, peer)
@@ -146,7 +146,7 @@ async def _forget(peering: Peering, peer: PeerId) -> None:
     peering.ledger.forget(peer)
 
 
-def _named(peering: Peering, text: str) -> PeerId:
+def named_peer(peering: Peering, text: str) -> PeerId:
     """The one known peer whose id ends like this. Raises: NotFound, BadRequest."""
     known = [value.peer for value in _values(peering)]
     found = [peer for peer in known if peer.endswith(text)]

@@ -28,6 +28,7 @@ from glia.errors import (
     ManifestError,
     ModelError,
     NotFound,
+    NotPermitted,
     ProtocolError,
     UserError,
 )
@@ -43,6 +44,7 @@ _HINTS: dict[type[BaseException], str] = {
     ManifestError: "glia/spec/5-manifest.md shows every key and its values",
     ModelError: "gliad models shows those that can be used",
     NotFound: "gliad run ... --json prints a tip that is known here",
+    NotPermitted: "gliad group list shows what this node may",
     ProtocolError: "gliad stop, then gliad start: both sides must be of one version",
     UserError: "gliad --help",
 }

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from daemon.group_file import GroupFiles
+from daemon.group_rights import Identity
+from daemon.groups import Groups
 from glia.graph.capability import Chain, Op, PeerKey, Scope, attenuate, grant
 from glia.graph.group import group_id_of
+from glia.graph.member import Box
 from glia.graph.neuron import Signer
 from glia.graph.revoked import Revoked, parse_revoked, sign_revoked
 from glia.graph.rights import Verifier
+from p2p.host import PeerId
+from p2p.peer_key import peer_of
 from tests.vectors.make import seed
 
 NOW_S = 1_800_000_000
@@ -66,3 +74,46 @@ def verifier(said: Revoked | None = None) -> Verifier:
     made = Verifier(GROUP, SERVER)
     made.revoked = said or revoked()
     return made
+
+
+class Clock:
+    """What time it is, for a node's groups."""
+
+    def __init__(self) -> None:
+        self.now_s = float(NOW_S)
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass(frozen=True)
+class NamedIdentity(Identity):
+    """Of a host that has a peer id, and no key."""
+
+    name: PeerKey
+
+    @property
+    def peer_key(self) -> PeerKey:
+        return self.name
+
+
+def groups_of(
+    directory: Path,
+    name: str,
+    now: Callable[[], float],
+    key: PeerKey | None = None,
+    *,
+    offline: bool = False,
+) -> Groups:
+    """A node's, as it is at a start. Args: key: of its peer; else it has one that it can use."""
+    neuron, peer = Signer(seed(f"neuron {name}", 32)), Signer(seed(f"peer {name}", 32))
+    identity = NamedIdentity(neuron, peer, key or PeerKey(peer.neuron))
+    files = GroupFiles(directory / name / "groups")
+    (directory / name).mkdir(exist_ok=True, mode=0o700)
+    box = partial(Box, seed(f"box {name}", 32))
+    return Groups(files, box, None if offline else identity, now)
+
+
+def peer_named(name: str) -> PeerId:
+    """The peer id of the node of that name."""
+    return peer_of(PeerKey(Signer(seed(f"peer {name}", 32)).neuron))

@@ -9,6 +9,8 @@ from pathlib import Path
 from daemon.network_config import NetworkFlags
 from glia.errors import BadRequest
 
+_MAX_DURATION_S = 2**40
+
 
 def absolute(text: str) -> Path:
     """A path, whatever the working directory is later; an empty one names none."""
@@ -62,3 +64,12 @@ def seconds(text: str) -> float:
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"not a number of seconds: {text!r}")
     return value
+
+
+def duration(text: str) -> int:
+    """Seconds: a whole number and s, m, h or d."""
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    number, unit = text[:-1], text[-1:]
+    if unit not in units or not (number.isascii() and number.isdigit()) or not int(number) > 0:
+        raise argparse.ArgumentTypeError(f"not a time, as 90s, 30m, 1h or 7d: {text[:20]!r}")
+    return min(int(number) * units[unit], _MAX_DURATION_S)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from daemon import show
-from daemon.verbs.text import find_model
+from daemon.verbs.text import model_id_of
 from glia.client import Client
 from glia.errors import BadRequest
-from glia.graph.ids import ID_BYTES, ModelId, WindowId
+from glia.graph.ids import ID_BYTES, WindowId
 from glia.local.network_values import LinkValue
 
 _SHORT = 12  # hex digits
@@ -36,7 +36,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
 def _links(args: argparse.Namespace) -> int:
     tip = _tip(args.tip) if args.tip is not None else None
     with Client.connect(args.data_dir) as client:
-        model_id = _model_id(client, args.model) if args.model is not None else None
+        model_id = model_id_of(client.models(), args.model) if args.model is not None else None
         found = client.links(tip, model_id)
     if args.json:
         show.as_json(found)
@@ -54,14 +54,6 @@ def _tip(text: str) -> WindowId:
     if len(name) != ID_BYTES:
         raise BadRequest(f"no window's id: {text[:80]!r}", hint="64 hex digits, as run --json")
     return WindowId(name)
-
-
-def _model_id(client: Client, name: str) -> ModelId:
-    """Raises: UnknownModel, BadRequest."""
-    model = find_model(client.models(), name)
-    if model.model_id is None:
-        raise BadRequest(f"{name} was never loaded here", hint=f"gliad run {name} TEXT")
-    return ModelId(bytes.fromhex(model.model_id))
 
 
 def _rows(links: Sequence[LinkValue]) -> list[tuple[str, ...]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from glia.errors import BadRequest, UnknownModel
+from glia.graph.ids import ModelId
 from glia.local.values import ModelValue
 from glia.model.chat import ChatTemplate
 from glia.model.model_id import TOKENIZER
@@ -21,6 +22,14 @@ def find_model(models: Iterable[ModelValue], name: str) -> ModelValue:
             hint=f"gliad models add {name} PATH",
         )
     return known[name]
+
+
+def model_id_of(models: Iterable[ModelValue], name: str) -> ModelId:
+    """Raises: UnknownModel, BadRequest (it was never loaded)."""
+    model = find_model(models, name)
+    if model.model_id is None:
+        raise BadRequest(f"{name} was never loaded here", hint=f"gliad run {name} TEXT")
+    return ModelId(bytes.fromhex(model.model_id))
 
 
 def files_dir(model: ModelValue) -> Path | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from glia.client.conversations import ConversationCalls
 from glia.client.generation import GenerationCalls
+from glia.client.groups import GroupCalls
 from glia.client.links import LinkCalls
 from glia.client.memory import MemoryCalls
 from glia.client.node import NodeCalls
@@ -23,6 +24,13 @@ from glia.client.traces import TraceCalls
 
 
 class Client(
-    NodeCalls, GenerationCalls, ConversationCalls, TraceCalls, PeerCalls, LinkCalls, MemoryCalls
+    NodeCalls,
+    GenerationCalls,
+    ConversationCalls,
+    TraceCalls,
+    PeerCalls,
+    LinkCalls,
+    GroupCalls,
+    MemoryCalls,
 ):
     """All calls of the local API, over one connection to a running gliad."""

@@ -7,17 +7,17 @@ import re
 import blake3
 
 from glia.errors import BadRequest
+from glia.graph.capability import PeerKey
 from p2p.host import Address, PeerId
+from p2p.peer_key import peer_of
 
-_ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-_ED25519_ID = bytes.fromhex("002408011220")  # identity multihash of a public key, as libp2p has it
 _ADDRESS = re.compile(r"/ip4/[0-9.]{7,15}/tcp/[0-9]{1,5}/p2p/([1-9A-HJ-NP-Za-km-z]{40,60})")
 
 
 def peer_id_of(seed: int, name: str) -> PeerId:
     """Looks like the id of an Ed25519 key; nobody has the key."""
     key = blake3.blake3(f"peer {seed} {name}".encode()).digest()
-    return PeerId(_base58(_ED25519_ID + key))
+    return peer_of(PeerKey(key))
 
 
 def address_of(number: int, peer: PeerId) -> Address:
@@ -32,11 +32,3 @@ def peer_in(address: Address) -> PeerId:
     if found is None:
         raise BadRequest(f"{address!r} is no address of a peer", hint="gliad id")
     return PeerId(found[1])
-
-
-def _base58(data: bytes) -> str:
-    number, text = int.from_bytes(data, "big"), ""
-    while number:
-        number, digit = divmod(number, 58)
-        text = _ALPHABET[digit] + text
-    return "1" * (len(data) - len(data.lstrip(b"\0"))) + text

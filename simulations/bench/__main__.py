@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as gliad's engines; torch
 import torch
 from tokenizers import Tokenizer
 
-from simulations.bench import conversations, end_to_end, lease, peer, resume, store
+from simulations.bench import conversations, end_to_end, lease, peer, resume, rights, store
 from simulations.bench.node import Node
 from simulations.bench.report import GOALS, Row, as_json, as_text
 from simulations.bench.stock import Stock
@@ -70,6 +70,7 @@ def measure(wanted: set[str], *, quick: bool) -> tuple[list[Row], dict[str, dict
             _say(what)
             row, parts[what] = measured(_text_tokens(), 3 if quick else 5)
             rows.append(row)
+    _rights(wanted, quick, rows, parts)
     if "R9" in wanted:
         _say("lease")
         parts["lease"] = figures = lease.run(quick)
@@ -79,6 +80,19 @@ def measure(wanted: set[str], *, quick: bool) -> tuple[list[Row], dict[str, dict
     if "R2c" in wanted:
         rows.append(_at_cap(quick, parts))
     return rows, parts
+
+
+def _rights(
+    wanted: set[str], quick: bool, rows: list[Row], parts: dict[str, dict[str, Any]]
+) -> None:
+    for name, what, timed in (
+        ("G1", "capabilities", rights.checked),
+        ("G2", "encrypted blocks", rights.opened),
+    ):
+        if name in wanted:
+            _say(what)
+            row, parts[what] = timed(quick)
+            rows.append(row)
 
 
 def _at_cap(quick: bool, parts: dict[str, dict[str, Any]]) -> Row:

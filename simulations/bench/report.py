@@ -43,6 +43,8 @@ GOALS = {
         ),
         Goal("C1", "4,000-token conversation after a restart: first token", "at least", 15, 25),
         Goal("C2", "4 answers at once / one after another: tokens/s", "at least", 1.0, 2.0),
+        Goal("G1", "a capability that was not seen before: ms to check", "at most", 0.2, 0.15),
+        Goal("G2", "an encrypted 64 KiB block: us to open", "at most", 60, 40),
         Goal("R11", "8 conversations, one 2,048-token prompt: tokens", "at most", 2688, 2688),
     )
 }

@@ -45,6 +45,20 @@ from glia.local.messages.generation import (
     Runs,
     RunsReply,
 )
+from glia.local.messages.groups import (
+    Card,
+    CardReply,
+    CreateGroup,
+    Grant,
+    GrantReply,
+    Groups,
+    GroupsReply,
+    JoinGroup,
+    LeaveGroup,
+    Revoke,
+    RotateGroup,
+    ShowGroup,
+)
 from glia.local.messages.links import Links, LinksReply, NextBlock, NextBlockReply
 from glia.local.messages.memory import (
     Adopt,
@@ -122,6 +136,15 @@ ClientMessage = (
     | Fetch
     | Trace
     | Replay
+    | Groups
+    | ShowGroup
+    | CreateGroup
+    | RotateGroup
+    | LeaveGroup
+    | JoinGroup
+    | Card
+    | Grant
+    | Revoke
     | Shutdown
     | Attach
     | Staging
@@ -170,6 +193,9 @@ DaemonMessage = (
     | FetchReply
     | TraceReply
     | Replayed
+    | GroupsReply
+    | CardReply
+    | GrantReply
     | Matched
     | Leased
     | Sealed
@@ -185,18 +211,18 @@ client_decoder: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder
 daemon_decoder: msgspec.msgpack.Decoder[DaemonMessage] = msgspec.msgpack.Decoder(DaemonMessage)
 
 __all__ = [
-    "MAX_FRAME_BYTES", "MAX_REPLAY_BYTES", "PROTOCOL_VERSION",
-    "AddModel", "AddPeer", "Adopt", "Attach", "BanPeer",
-    "Call", "Cancel", "CancelRun", "Chain", "ChainReply", "Check", "CheckReply", "ClientMessage",
-    "ConversationReply", "Conversations", "ConversationsReply", "DaemonMessage", "Done",
-    "Emitted", "EngineStats", "Event", "Evict", "EvictL0", "EvictReply", "Explain",
-    "ExplainReply", "Failed", "Fetch", "FetchReply", "Flush", "Forget", "ForgetL0", "ForgetPeer",
-    "ForgetReply", "Fork", "Gc", "GcReply", "Generate", "Generated", "Hello", "Identity",
-    "IdentityReply", "Known", "Lease", "Leased", "Links", "LinksReply", "Match", "Matched", "Meet",
-    "Models", "ModelsReply",
-    "NextBlock", "NextBlockReply", "Peers", "PeersReply", "Progress", "Publish", "PublishReply",
-    "ReadConversation", "Ready", "Release", "Replay", "Replayed", "Reply", "Run", "Runs",
-    "RunsReply", "Seal", "Sealed", "Shutdown", "Staging", "Status", "StatusReply", "Trace",
-    "TraceReply", "Welcome", "Where", "WhereReply", "Withdraw", "WithdrawReply",
-    "client_decoder", "daemon_decoder", "encoder",
+    "MAX_FRAME_BYTES", "MAX_REPLAY_BYTES", "PROTOCOL_VERSION", "AddModel", "AddPeer", "Adopt",
+    "Attach", "BanPeer", "Call", "Cancel", "CancelRun", "Card", "CardReply", "Chain",
+    "ChainReply", "Check", "CheckReply", "ClientMessage", "ConversationReply", "Conversations",
+    "ConversationsReply", "CreateGroup", "DaemonMessage", "Done", "Emitted", "EngineStats",
+    "Event", "Evict", "EvictL0", "EvictReply", "Explain", "ExplainReply", "Failed", "Fetch",
+    "FetchReply", "Flush", "Forget", "ForgetL0", "ForgetPeer", "ForgetReply", "Fork", "Gc",
+    "GcReply", "Generate", "Generated", "Grant", "GrantReply", "Groups", "GroupsReply", "Hello",
+    "Identity", "IdentityReply", "JoinGroup", "Known", "Lease", "Leased", "LeaveGroup", "Links",
+    "LinksReply", "Match", "Matched", "Meet", "Models", "ModelsReply", "NextBlock",
+    "NextBlockReply", "Peers", "PeersReply", "Progress", "Publish", "PublishReply",
+    "ReadConversation", "Ready", "Release", "Replay", "Replayed", "Reply", "Revoke",
+    "RotateGroup", "Run", "Runs", "RunsReply", "Seal", "Sealed", "ShowGroup", "Shutdown",
+    "Staging", "Status", "StatusReply", "Trace", "TraceReply", "Welcome", "Where", "WhereReply",
+    "Withdraw", "WithdrawReply", "client_decoder", "daemon_decoder", "encoder",
 ]  # fmt: skip

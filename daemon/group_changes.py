@@ -1,0 +1,175 @@
+"""What changes in a group: decisions, without files or network.
+
+Whoever made a group is its issuer: it alone says who is revoked, and begins epochs.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import replace
+
+from msgspec import structs
+
+from daemon.group_file import EpochRow, GroupRow, MemberRow
+from glia.errors import BadRequest, NotPermitted, QuotaExceeded
+from glia.graph.capability import PeerKey
+from glia.graph.group import SECRET_BYTES
+from glia.graph.member import MAX_EPOCHS, Card
+from glia.graph.neuron import SEED_BYTES, Signer
+from glia.graph.revoked import MAX_HOLDERS, MAX_TOKENS, Revoked, parse_revoked, sign_revoked
+
+EPOCH_S = 7 * 24 * 3600
+LIST_S = 1800  # then a list is signed anew, though nothing changed
+MAX_MEMBERS = 128
+_MAX_HOLDERS_EACH = 16
+
+
+def new_group(name: str, now_s: int) -> GroupRow:
+    """A group whose issuer is this node."""
+    issuer = Signer(seed := secrets.token_bytes(SEED_BYTES))
+    return GroupRow(
+        name=name,
+        issuer=issuer.neuron,
+        seed=seed,
+        secret=secrets.token_bytes(SECRET_BYTES),
+        epochs=(_epoch(1, now_s),),
+        revoked=sign_revoked(issuer, Revoked(issuer.neuron, 1, now_s)),
+    )
+
+
+def rotated(row: GroupRow, now_s: int) -> GroupRow:
+    """With a new epoch. Raises: NotPermitted (this node is not the issuer)."""
+    issuer_of(row)
+    epochs = (*row.epochs, _epoch(row.epochs[-1].number + 1, now_s))
+    return structs.replace(row, epochs=epochs[-MAX_EPOCHS:])
+
+
+def rotated_if_due(row: GroupRow, now_s: int) -> GroupRow:
+    """With a new epoch where this node is the issuer, and the last one has lasted long enough."""
+    is_due = row.is_issuer and now_s - row.epochs[-1].began_s >= EPOCH_S
+    return rotated(row, now_s) if is_due else row
+
+
+def issuer_of(row: GroupRow) -> Signer:
+    """Raises: NotPermitted."""
+    if row.seed is None:
+        raise NotPermitted(
+            f"group {row.name} was made on another node, which alone can do that",
+            hint="ask whoever made it; gliad group show says where that is",
+        )
+    return Signer(row.seed)
+
+
+def _epoch(number: int, now_s: int) -> EpochRow:
+    return EpochRow(number, secrets.token_bytes(SECRET_BYTES), now_s)
+
+
+# -- revocation lists ------------------------------------------------------------------------
+
+
+def list_of(row: GroupRow) -> Revoked:
+    """The last list."""
+    return parse_revoked(row.revoked, row.group_id)
+
+
+def relisted(row: GroupRow, now_s: int) -> GroupRow:
+    """With a fresh list, where that is due and this node signs it."""
+    last = list_of(row)
+    if not row.is_issuer or now_s - last.time_s < LIST_S:
+        return row
+    return _with_list(row, last, now_s)
+
+
+def _with_list(row: GroupRow, said: Revoked, now_s: int) -> GroupRow:
+    if len(said.holders) > MAX_HOLDERS or len(said.tokens) > MAX_TOKENS:
+        raise QuotaExceeded(
+            f"so many were revoked in group {row.name} that its list is full",
+            hint="gliad group create, and grant those that stay",
+        )
+    last = list_of(row)
+    said = replace(said, sequence=last.sequence + 1, time_s=max(now_s, last.time_s))
+    return structs.replace(row, revoked=sign_revoked(issuer_of(row), said))
+
+
+# -- members ---------------------------------------------------------------------------------
+
+
+def granted(row: GroupRow, member: MemberRow, now_s: int) -> GroupRow:
+    """With a member, in place of what was granted the same one before.
+
+    Raises: QuotaExceeded, BadRequest.
+    """
+    if member.until_s is not None and member.until_s <= now_s:
+        raise BadRequest("what is granted would be over already", hint="--expires 1h")
+    same = [each for each in row.members if is_same(each, member)]
+    holders = tuple(dict.fromkeys(key for each in same for key in each.holders))
+    known = structs.replace(
+        member,
+        neuron=member.neuron or next((each.neuron for each in same if each.neuron), None),
+        peer=member.peer or next((each.peer for each in same if each.peer), None),
+        holders=holders[-_MAX_HOLDERS_EACH:],
+    )
+    others = tuple(each for each in row.members if each not in same)
+    if len(others) >= MAX_MEMBERS:
+        raise QuotaExceeded(f"group {row.name} has {MAX_MEMBERS} members", hint="gliad revoke")
+    return structs.replace(row, members=(*others, known))
+
+
+def revoked(row: GroupRow, members: Iterable[MemberRow], now_s: int) -> GroupRow:
+    """Without members: what they hold is no longer good, and a new epoch begins.
+
+    Raises: NotPermitted, QuotaExceeded.
+    """
+    gone = list(members)
+    keys = {PeerKey(key) for each in gone for key in (*each.holders, each.peer) if key is not None}
+    said = list_of(row)
+    row = _with_list(row, replace(said, holders=said.holders | keys), now_s)
+    return rotated(_without(row, gone), now_s)
+
+
+def revoked_token(row: GroupRow, token_id: bytes, now_s: int) -> GroupRow:
+    """With one token that is no longer good. Raises: NotPermitted, QuotaExceeded."""
+    issuer_of(row)
+    said = list_of(row)
+    return _with_list(row, replace(said, tokens=said.tokens | {token_id}), now_s)
+
+
+def expired(row: GroupRow, now_s: int) -> GroupRow:
+    """Without those whose time is over. They know the key: a new epoch begins."""
+    over = [each for each in row.members if each.until_s is not None and each.until_s <= now_s]
+    if not over:
+        return row
+    row = _without(row, over)
+    return rotated(row, now_s) if row.is_issuer else row
+
+
+def _without(row: GroupRow, gone: list[MemberRow]) -> GroupRow:
+    left = tuple(each for each in row.members if each not in gone)
+    return structs.replace(row, members=left)
+
+
+def is_same(one: MemberRow, other: MemberRow) -> bool:
+    """Whether two grants are to the same one."""
+    return (one.neuron is not None and one.neuron == other.neuron) or (
+        one.peer is not None and one.peer == other.peer
+    )
+
+
+def met(row: GroupRow, card: Card, now_s: int) -> tuple[GroupRow, MemberRow | None]:
+    """The member that a card is of, with what the card says of it; None where it is none.
+
+    Whose key was revoked, and who was granted something again, is revoked no longer.
+    Raises: QuotaExceeded.
+    """
+    for member in row.members:
+        if member.neuron == card.neuron or (member.neuron is None and member.peer == card.peer):
+            holders = tuple(dict.fromkeys((*member.holders, card.peer)))[-_MAX_HOLDERS_EACH:]
+            now = structs.replace(member, neuron=card.neuron, peer=card.peer, holders=holders)
+            members = tuple(now if each is member else each for each in row.members)
+            row = structs.replace(row, members=members)
+            said = list_of(row)
+            if row.is_issuer and card.peer in said.holders:
+                row = _with_list(row, replace(said, holders=said.holders - {card.peer}), now_s)
+            return row, now
+    return row, None

@@ -1,0 +1,129 @@
+"""What a group's members are given: decisions, without files or network.
+
+The issuer signs capabilities; a member that may delegate hands on what it has, in the name of
+its node's key, and no more than that.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from msgspec import structs
+
+from daemon.group_changes import issuer_of, list_of
+from daemon.group_file import EpochRow, GroupRow, MemberRow
+from glia.errors import BadRequest, NotPermitted
+from glia.graph.capability import (
+    MAX_LIFE_S,
+    TOKEN_ID_BYTES,
+    Chain,
+    Op,
+    PeerKey,
+    Scope,
+    attenuate,
+    grant,
+    parse_chain,
+)
+from glia.graph.grant import Given
+from glia.graph.ids import ModelId
+from glia.graph.member import MAX_EPOCHS
+from glia.graph.neuron import Signer
+
+LIFE_S = 3600  # of a capability that is renewed over the network
+
+
+def issued(
+    row: GroupRow, member: MemberRow, holder: PeerKey, peer: Signer | None, now_s: int, life_s: int
+) -> Chain:
+    """A capability for a member's node.
+
+    Args:
+        peer: this node's key, which delegates where this node is not the issuer.
+        life_s: how long it is good at most.
+    Raises: NotPermitted (more than this node may grant).
+    """
+    scope = scope_of(row, member, now_s, life_s)
+    token_id = secrets.token_bytes(TOKEN_ID_BYTES)
+    if row.is_issuer:
+        return grant(issuer_of(row), holder, scope, now_s, token_id)
+    if peer is None:
+        raise NotPermitted("a node without a network hands on nothing", hint="gliad start")
+    try:
+        return attenuate(parse_chain(row.chain), peer, holder, scope, now_s, token_id)
+    except ValueError as error:
+        raise NotPermitted(f"this node may not grant that: {error}") from error
+
+
+def given_to(row: GroupRow, chain: Chain, homes: tuple[str, ...], now_s: int) -> Given:
+    """A grant's content."""
+    return Given(row.name, now_s, chain, row.keys, list_of(row), row.revoked, homes)
+
+
+def scope_of(row: GroupRow, member: MemberRow, now_s: int, life_s: int) -> Scope:
+    """What a member may have now. Raises: NotPermitted (more than this node may hand on)."""
+    end_s = now_s + min(life_s, MAX_LIFE_S)
+    begin_s, epoch = now_s, row.epochs[-1].number
+    if member.until_s is not None:
+        end_s = min(end_s, member.until_s)
+    had = None if row.is_issuer else parse_chain(row.chain).scope
+    if had is not None:
+        begin_s, end_s = max(begin_s, had.not_before_s), min(end_s, had.expires_s)
+        epoch = min(epoch, had.epoch)
+    if end_s <= begin_s:
+        raise NotPermitted("what this node was granted is over", hint="gliad group show")
+    scope = Scope(
+        group=row.group_id,
+        audience=row.group_id if had is None else had.audience,
+        ops=Op(member.ops),
+        epoch=epoch,
+        not_before_s=begin_s,
+        expires_s=end_s,
+        model_id=None if member.model_id is None else ModelId(member.model_id),
+        roots=None if had is None else had.roots,
+        bytes_per_hour=None if had is None else had.bytes_per_hour,
+    )
+    if had is not None and not (Op.DELEGATE in had.ops and scope.is_within(had)):
+        raise NotPermitted(
+            f"this node may not grant that in group {row.name}", hint="gliad group show"
+        )
+    return scope
+
+
+def joined(row: GroupRow | None, given: Given, now_s: int) -> GroupRow:
+    """A group as a grant says it is; what this node grants others in it stays.
+
+    Raises: BadRequest (the grant is older than what is known).
+    """
+    issuer = given.chain.tokens[0].claims.issuer
+    fresh = GroupRow(
+        name=given.name,
+        issuer=issuer,
+        secret=given.keys.secret,
+        epochs=tuple(EpochRow(each.number, each.key, now_s) for each in given.keys.epochs),
+        revoked=given.revoked_encoding,
+        chain=given.chain.encoding,
+        homes=given.homes,
+        given_s=given.time_s,
+    )
+    if row is None:
+        return fresh
+    _check(row, given)
+    known = {each.number: each for each in (*fresh.epochs, *row.epochs)}
+    epochs = tuple(known[number] for number in sorted(known))[-MAX_EPOCHS:]
+    last = list_of(row)
+    revoked = fresh.revoked if given.revoked.follows(last) else row.revoked
+    return structs.replace(
+        fresh, name=row.name, epochs=epochs, revoked=revoked, members=row.members
+    )
+
+
+def _check(row: GroupRow, given: Given) -> None:
+    """Raises: BadRequest."""
+    known = {each.number: each.key for each in row.epochs}
+    agrees = given.keys.secret == row.secret and all(
+        known.get(each.number, each.key) == each.key for each in given.keys.epochs
+    )
+    if row.is_issuer or not agrees:
+        raise BadRequest(f"a grant that contradicts what is known of group {row.name}")
+    if given.time_s < row.given_s:
+        raise BadRequest(f"a grant of group {row.name} that is older than the last one")

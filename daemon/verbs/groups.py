@@ -1,0 +1,279 @@
+"""group, grant, revoke: who may read what only some may."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from daemon import show
+from daemon.commands import addressed
+from daemon.verbs.arguments import absolute, duration
+from daemon.verbs.text import model_id_of
+from glia.client import Client
+from glia.errors import BadRequest, NotPermitted
+from glia.graph.capability import Op
+from glia.graph.grant import CARD_TEXT, GRANT_TEXT
+from glia.graph.ids import short
+from glia.local.group_values import GroupValue, MemberValue
+
+_ID_END = 10  # characters of a peer's id
+_MAX_FILE_BYTES = 128 * 1024
+
+
+def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
+    """Declare this module's verbs."""
+    group = verbs.add_parser(
+        "group",
+        parents=[common],
+        help="list, make, show, join, leave groups; rotate their keys; this node's card",
+        description="A group's windows are encrypted to its members, and their names are salted: "
+        "who is none can read and guess nothing. Without a subcommand: list.",
+    )
+    group.add_argument("--json", action="store_true")
+    group.set_defaults(verb=_list)
+    _add_group_verbs(group.add_subparsers(metavar="create|list|show|join|card|rotate|leave"))
+    grant = verbs.add_parser(
+        "grant",
+        parents=[common],
+        help="let a node read a group, and more",
+        description="WHO is a neuron's id, a peer's id or how that ends, or a card (its text, a "
+        "FILE with it, or - for stdin), which the other node's `gliad group card` prints. For a "
+        "card the grant is printed, for its node's `gliad group join`; others ask for it.",
+    )
+    grant.add_argument("who", metavar="WHO")
+    _add_group_flag(grant)
+    grant.add_argument("--model", metavar="MODEL", help="of this model alone")
+    grant.add_argument(
+        "--ops",
+        type=_ops,
+        default=Op.FETCH,
+        metavar="OPS",
+        help="of fetch,announce,delegate (default fetch)",
+    )
+    grant.add_argument(
+        "--expires", type=duration, metavar="1h", help="when it ends (default: when it is revoked)"
+    )
+    grant.add_argument("--json", action="store_true")
+    grant.set_defaults(verb=_grant)
+    revoke = verbs.add_parser(
+        "revoke",
+        parents=[common],
+        help="take back what was granted, and begin a new epoch",
+        description="What WHO could read until now it can read still; nothing new. Nodes that "
+        "are online know within a minute; others serve it until its capability expires, an hour "
+        "at most, a day where the grant was handed over. WHO may be a token's id, too.",
+    )
+    revoke.add_argument("who", metavar="WHO", help="as grant has it, or how `group show` shows it")
+    _add_group_flag(revoke)
+    revoke.add_argument("--json", action="store_true")
+    revoke.set_defaults(verb=_revoke)
+
+
+def _add_group_verbs(verbs: Any) -> None:
+    words = {
+        "list": (_list, "the groups that this node is in"),
+        "create": (_create, "make a group; this node is its issuer"),
+        "show": (_show, "a group, and whom this node granted something in it"),
+        "join": (_join, "become a member, by a grant or by asking who granted it"),
+        "card": (_card, "print what to hand to whoever is to grant this node something"),
+        "rotate": (_rotate, "encrypt what is new with a new key from now on"),
+        "leave": (_leave, "forget a group's secrets"),
+    }
+    for word, (verb, text) in words.items():
+        parser = verbs.add_parser(word, help=text)
+        if word == "join":
+            parser.add_argument(
+                "source", metavar="GRANT|FILE|-|PEER", help="or a peer's multiaddr, or its id's end"
+            )
+        elif word not in ("list", "card"):
+            parser.add_argument("group", metavar="NAME")
+        # What stands behind must not lose what `group` parsed.
+        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
+        parser.add_argument("--data-dir", type=absolute, metavar="DIR", default=argparse.SUPPRESS)
+        parser.set_defaults(verb=verb)
+
+
+def _add_group_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--group", required=True, metavar="G", help="its name here, or how its id begins"
+    )
+
+
+def _ops(text: str) -> Op:
+    ops = Op(0)
+    for word in text.split(","):
+        if word.upper() not in Op.__members__:
+            raise argparse.ArgumentTypeError(f"not of fetch, announce, delegate: {word!r}")
+        ops |= Op[word.upper()]
+    return ops
+
+
+# -- group -----------------------------------------------------------------------------------
+
+
+def _list(args: argparse.Namespace) -> int:
+    with Client.connect(args.data_dir) as client:
+        groups = client.groups()
+    if args.json:
+        show.as_json(groups)
+        return 0
+    show.table(
+        ("GROUP", "ID", "ROLE", "EPOCH", "MEMBERS", "MAY", "UNTIL"), [_row(each) for each in groups]
+    )
+    return 0
+
+
+def _row(group: GroupValue) -> tuple[str, ...]:
+    return (
+        group.name,
+        short(group.group),
+        group.role,
+        str(group.epoch),
+        str(len(group.members)) if group.role == "issuer" else "",
+        ",".join(group.ops),
+        "" if group.expires_s is None else _until(group.expires_s),
+    )
+
+
+def _create(args: argparse.Namespace) -> int:
+    with Client.connect(args.data_dir) as client:
+        group = client.create_group(args.group)
+    return _changed(
+        args, group, f"group {group.name} is made: gliad grant WHO --group {args.group}"
+    )
+
+
+def _show(args: argparse.Namespace) -> int:
+    with Client.connect(args.data_dir) as client:
+        group = client.group(args.group)
+    if args.json:
+        show.as_json(group)
+        return 0
+    now_s = time.time()
+    show.line(f"group    {group.name}")
+    show.line(f"id       {group.group.hex()}")
+    show.line(f"role     {group.role}")
+    show.line(f"epoch    {group.epoch}, from {_ago(now_s - group.epoch_s)}; {group.epochs} known")
+    show.line(f"may      {', '.join(group.ops)}")
+    if group.expires_s is not None:
+        show.line(f"until    {_until(group.expires_s)}")
+    show.line(f"revoked  {group.num_revoked}, as of {_ago(now_s - group.list_s)}")
+    for home in group.homes:
+        show.line(f"home     {home}")
+    if group.members:
+        head = ("NEURON", "PEER", "MAY", "MODEL", "GRANTED", "UNTIL")
+        show.table(head, [_member_row(each, now_s) for each in group.members])
+    return 0
+
+
+def _member_row(member: MemberValue, now_s: float) -> tuple[str, ...]:
+    return (
+        member.neuron[:12] or "unknown",
+        f"…{member.peer[-_ID_END:]}" if member.peer else "unknown",
+        ",".join(member.ops),
+        member.model_id[:12] or "any",
+        _ago(now_s - member.granted_s),
+        "revoked" if member.until_s is None else _until(member.until_s),
+    )
+
+
+def _join(args: argparse.Namespace) -> int:
+    with Client.connect(args.data_dir) as client:
+        joined = client.join_group(_text(args.source, GRANT_TEXT))
+    if not joined:
+        raise NotPermitted(
+            "that node grants this one nothing",
+            hint="gliad group card, and there: gliad grant CARD --group G",
+        )
+    if args.json:
+        show.as_json(joined)
+        return 0
+    for group in joined:
+        show.note(f"this node is in group {group.name}, and may {', '.join(group.ops)} there")
+    return 0
+
+
+def _card(args: argparse.Namespace) -> int:
+    with Client.connect(args.data_dir) as client:
+        card = client.card()
+    if args.json:
+        show.as_json({"card": card})
+    else:
+        show.line(card)
+    return 0
+
+
+def _rotate(args: argparse.Namespace) -> int:
+    with Client.connect(args.data_dir) as client:
+        group = client.rotate_group(args.group)
+    return _changed(args, group, f"group {group.name} is in epoch {group.epoch}")
+
+
+def _leave(args: argparse.Namespace) -> int:
+    with Client.connect(args.data_dir) as client:
+        client.leave_group(args.group)
+    show.note(f"group {args.group} is left: its secrets are gone from this node")
+    return 0
+
+
+# -- grant and revoke ------------------------------------------------------------------------
+
+
+def _grant(args: argparse.Namespace) -> int:
+    who = _text(args.who, CARD_TEXT)
+    with Client.connect(args.data_dir) as client:
+        model_id = model_id_of(client.models(), args.model) if args.model is not None else None
+        reply = client.grant(args.group, who, args.ops, model_id=model_id, expires_s=args.expires)
+    if args.json:
+        show.as_json({"member": reply.member, "grant": reply.grant or None})
+        return 0
+    if reply.grant:
+        show.line(reply.grant)
+        show.note("to be handed over: gliad group join GRANT, there")
+    else:
+        hint = "it asks for it, once it was told where: gliad group join ADDRESS, there"
+        show.note(f"granted {', '.join(reply.member.ops)}; {hint}; gliad id shows this node's")
+    return 0
+
+
+def _revoke(args: argparse.Namespace) -> int:
+    with Client.connect(args.data_dir) as client:
+        group = client.revoke(args.group, _text(args.who, CARD_TEXT))
+    return _changed(args, group, f"revoked; group {group.name} is in epoch {group.epoch}")
+
+
+def _text(said: str, kind: str) -> str:
+    """Of a card or a grant: itself, what is in a file, or on stdin. Raises: BadRequest."""
+    if said.strip().startswith(kind):
+        return said.strip()
+    try:
+        if said == "-":
+            return sys.stdin.read(_MAX_FILE_BYTES).strip()
+        if Path(said).is_file():
+            with Path(said).open(encoding="utf-8") as file:
+                return file.read(_MAX_FILE_BYTES).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRequest(
+            f"{said[:80]}: not a {kind.rstrip(':')}", hint="gliad group --help"
+        ) from error
+    return said
+
+
+def _changed(args: argparse.Namespace, group: GroupValue, said: str) -> int:
+    if args.json:
+        show.as_json(group)
+    else:
+        show.note(addressed(said, args.data_dir))
+    return 0
+
+
+def _ago(seconds: float) -> str:
+    return f"{show.span(max(0.0, seconds))} ago"
+
+
+def _until(time_s: float) -> str:
+    left_s = time_s - time.time()
+    return f"in {show.span(left_s)}" if left_s > 0 else "over"

@@ -1,0 +1,102 @@
+"""Messages about groups: who may read what only some may."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from glia.local.group_values import GroupValue, MemberValue
+from glia.local.messages.base import Call, Reply
+from glia.local.values import Name
+
+MAX_GRANT_TEXT = 96 * 1024  # characters
+GroupText = Annotated[str, Meta(min_length=1, max_length=128)]
+WhoText = Annotated[str, Meta(min_length=1, max_length=1024)]
+
+
+class Groups(Call, frozen=True):
+    """All groups that this node is in, by name. Reply: GroupsReply."""
+
+
+class ShowGroup(Call, frozen=True):
+    """One group, by its name or how its id begins. Reply: GroupsReply of the one."""
+
+    group: GroupText
+
+
+class GroupsReply(Reply, frozen=True):
+    groups: list[GroupValue]
+
+
+class CreateGroup(Call, frozen=True):
+    """Make a group whose issuer this node is. Reply: GroupsReply of the one."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+class RotateGroup(Call, frozen=True):
+    """Begin a new epoch. Failed `not_permitted` where another node made the group.
+
+    Reply: GroupsReply of the one.
+    """
+
+    group: GroupText
+
+
+class LeaveGroup(Call, frozen=True):
+    """Forget a group's secrets. Reply: Done."""
+
+    group: GroupText
+
+
+class Card(Call, frozen=True):
+    """What this node shows whoever is to grant it something. Reply: CardReply."""
+
+
+class CardReply(Reply, frozen=True):
+    """`card`: one line of text."""
+
+    card: str
+
+
+class JoinGroup(Call, frozen=True):
+    """Become a member by a grant, or by asking whoever granted something for it.
+
+    source: a grant's text, a peer's address, or its id or how that ends.
+    Reply: GroupsReply of the groups that were joined, which may be none.
+    """
+
+    source: Annotated[str, Meta(min_length=1, max_length=MAX_GRANT_TEXT)]
+
+
+class Grant(Call, frozen=True):
+    """Grant somebody something, in place of what was granted before.
+
+    who: a neuron's id, a peer's id or how that ends, or a card's text.
+    ops: 1 fetch, 2 announce, 4 delegate, added up.
+    expires_s: seconds until that ends; None: when it is revoked.
+    """
+
+    group: GroupText
+    who: WhoText
+    ops: Annotated[int, Meta(ge=1, le=7)] = 1
+    model_id: Name | None = None
+    expires_s: Annotated[int, Meta(ge=1, le=2**40)] | None = None
+
+
+class GrantReply(Reply, frozen=True):
+    """`grant`: its text, where a card was given; else "": the member asks for it."""
+
+    member: MemberValue
+    grant: str
+
+
+class Revoke(Call, frozen=True):
+    """Take back what was granted, and begin a new epoch; or take back one token.
+
+    who: as in Grant, or a token's id in 32 hex digits. Reply: GroupsReply of the one.
+    """
+
+    group: GroupText
+    who: WhoText

@@ -1,0 +1,439 @@
+"""A node's groups: what is granted, renewed, rotated and revoked, and kept on disk."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from daemon import group_changes as changes
+from daemon.group_file import GroupRow, MemberRow
+from daemon.groups import Groups
+from glia.errors import (
+    BadRequest,
+    MalformedParticle,
+    NotFound,
+    NotPermitted,
+    QuotaExceeded,
+)
+from glia.graph.capability import Op, PeerKey, parse_chain
+from glia.graph.group import GroupId
+from glia.graph.ids import ModelId
+from glia.graph.member import parse_card
+from p2p.host import PeerId
+from p2p.peer_key import key_of, peer_of
+from tests.group_parts import ALL, NOW_S, Clock, groups_of, peer_named
+from tests.vectors.make import seed
+
+HOUR_S, DAY_S = 3600, 86400
+MODEL = ModelId(seed("a model", 32))
+
+
+class World:
+    """Nodes, and what they hand to each other."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.clock = directory, Clock()
+        self.nodes = {name: self.node(name) for name in ("ada", "bob", "cyd")}
+        self.group = self.nodes["ada"].create("friends").group_id
+
+    def node(self, name: str) -> Groups:
+        return groups_of(self.directory, name, self.clock)
+
+    def grant(self, name: str, ops: Op = Op.FETCH, giver: str = "ada", **limits: object) -> None:
+        """By the neuron's name, as somebody would who knows that."""
+        card = parse_card(self.nodes[name].card())
+        row = MemberRow(int(ops), int(self.clock()), neuron=card.neuron, **limits)  # type: ignore[arg-type]
+        self.nodes[giver].grant(self.group, row)
+
+    def renew(self, name: str, giver: str = "ada") -> int:
+        """As over the network. Returns: how many grants there were."""
+        grants = self.nodes[giver].grants_for(parse_card(self.nodes[name].card()))
+        for each in grants:
+            self.nodes[name].take(each)
+        return len(grants)
+
+    def serves(self, server: str, who: str, capability: bytes | None = None) -> bool:
+        """Whether a node would answer another that shows what it has."""
+        try:
+            shown = capability or self.nodes[who].capability(self.group)
+            scope = self.nodes[server].check(self.group, shown, peer_named(who))
+        except NotPermitted:
+            return False
+        return Op.FETCH in scope.ops
+
+    def row(self, name: str) -> GroupRow:
+        return self.nodes[name].row(self.group)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.mark.spec(49)
+def test_a_member_reads_what_a_stranger_does_not(world: World) -> None:
+    world.grant("bob")
+    assert world.renew("bob") == 1
+    assert world.renew("cyd") == 0
+    ada, bob, cyd = (world.nodes[name] for name in ("ada", "bob", "cyd"))
+    assert bob.keys(world.group) == ada.keys(world.group)
+    assert bob.secret_of(world.group) == ada.secret_of(world.group) is not None
+    assert (cyd.keys(world.group), cyd.secret_of(world.group)) == (None, None)
+    assert world.serves("ada", "bob")
+    assert world.serves("bob", "ada")
+    with pytest.raises(NotFound):
+        cyd.capability(world.group)
+    stolen = bob.capability(world.group)
+    assert not world.serves("ada", "cyd", stolen)
+    assert not world.serves("cyd", "bob")
+    assert not world.serves("ada", "bob", b"rubbish")
+
+
+def test_a_capability_is_renewed_and_ends(world: World) -> None:
+    """The same one for half its life, as servers remember it; then another."""
+    world.grant("bob")
+    world.renew("bob")
+    first = world.nodes["bob"].capability(world.group)
+    world.clock.now_s += HOUR_S / 2 - 1
+    world.renew("bob")
+    assert world.nodes["bob"].capability(world.group) == first
+    world.clock.now_s += 2
+    world.renew("bob")
+    second = world.nodes["bob"].capability(world.group)
+    assert second != first
+    world.clock.now_s += HOUR_S + 120
+    with pytest.raises(NotPermitted, match="is over") as refused:
+        world.nodes["bob"].capability(world.group)
+    assert refused.value.hint
+    assert not world.serves("ada", "bob", second)
+    world.renew("bob")
+    assert world.serves("ada", "bob")
+
+
+@pytest.mark.fault("F30")
+@pytest.mark.spec(49)
+def test_whoever_is_removed_gets_no_new_epoch_and_is_served_no_longer(world: World) -> None:
+    for name in ("bob", "cyd"):
+        world.grant(name)
+        world.renew(name)
+    old = world.nodes["bob"].capability(world.group)
+    before = world.row("ada").epochs
+    members = [each for each in world.row("ada").members if each.peer == key_of(peer_named("bob"))]
+    world.nodes["ada"].change(world.group, lambda row, now_s: changes.revoked(row, members, now_s))
+    assert not world.serves("ada", "bob", old)
+    assert world.serves("cyd", "bob", old), "who has not asked yet cannot know"
+    assert world.renew("cyd") == 1
+    assert not world.serves("cyd", "bob", old)
+    assert world.serves("ada", "cyd")
+    assert world.renew("bob") == 0
+    assert world.row("ada").epochs[:-1] == before
+    newest = world.row("ada").keys.current
+    assert world.row("cyd").keys.current == newest
+    assert newest not in world.row("bob").keys.epochs
+    world.grant("bob")
+    assert world.renew("bob") == 1
+    assert world.serves("ada", "bob")
+    assert world.row("bob").keys.current == newest
+
+
+def test_a_revoked_token_is_no_longer_good(world: World) -> None:
+    world.grant("bob")
+    world.renew("bob")
+    shown = world.nodes["bob"].capability(world.group)
+    token_id = parse_chain(shown).tokens[0].claims.token_id
+    epoch = world.row("ada").epochs[-1].number
+    world.nodes["ada"].change(
+        world.group, lambda row, now_s: changes.revoked_token(row, token_id, now_s)
+    )
+    assert not world.serves("ada", "bob", shown)
+    assert world.row("ada").epochs[-1].number == epoch
+
+
+@pytest.mark.fault("F30")
+def test_a_node_that_hears_nothing_serves_nobody_after_a_day(world: World) -> None:
+    world.grant("bob", until_s=NOW_S + 30 * DAY_S)
+    world.renew("bob")
+    world.clock.now_s += DAY_S + 1
+    world.nodes["ada"].change(world.group, changes.relisted)
+    shown = world.nodes["ada"].capability(world.group)
+    assert not world.serves("bob", "ada", shown)
+    world.renew("bob")
+    assert world.serves("bob", "ada", shown)
+
+
+def test_an_end_that_was_set_is_kept_and_a_new_epoch_begins_then(world: World) -> None:
+    world.grant("bob", until_s=NOW_S + 600)
+    world.renew("bob")
+    assert parse_chain(world.nodes["bob"].capability(world.group)).scope.expires_s == NOW_S + 600
+    world.clock.now_s += 601
+    assert world.renew("bob") == 0
+    world.nodes["ada"].change(world.group, changes.expired)
+    assert world.row("ada").members == ()
+    assert world.row("ada").epochs[-1].number == 2
+    world.nodes["ada"].change(world.group, changes.expired)
+    assert world.row("ada").epochs[-1].number == 2
+    with pytest.raises(BadRequest, match="over already"):
+        changes.granted(world.row("ada"), MemberRow(1, 0, bytes(32), until_s=5), 10)
+
+
+def test_an_epoch_lasts_a_week(world: World) -> None:
+    rotate = changes.rotated_if_due
+    assert world.nodes["ada"].change(world.group, rotate).epochs[-1].number == 1
+    world.clock.now_s += 7 * DAY_S
+    assert world.nodes["ada"].change(world.group, rotate).epochs[-1].number == 2
+    world.grant("bob")
+    world.renew("bob")
+    assert [each.number for each in world.row("bob").epochs] == [1, 2]
+    world.clock.now_s += 14 * DAY_S
+    assert world.nodes["bob"].change(world.group, rotate).epochs[-1].number == 2
+    for _ in range(70):
+        world.nodes["ada"].change(world.group, changes.rotated)
+    assert len(world.row("ada").epochs) == 64
+    world.renew("bob")
+    assert world.row("bob").keys == world.row("ada").keys
+
+
+def test_limits_of_a_grant_are_in_the_capability(world: World) -> None:
+    world.grant("bob", Op.FETCH | Op.ANNOUNCE, model_id=MODEL)
+    world.renew("bob")
+    scope = parse_chain(world.nodes["bob"].capability(world.group)).scope
+    assert (scope.ops, scope.model_id) == (Op.FETCH | Op.ANNOUNCE, MODEL)
+    assert scope.allows(Op.FETCH, MODEL)
+    assert not scope.allows(Op.FETCH, ModelId(bytes(32)))
+    world.grant("bob")
+    world.renew("bob")
+    assert len(world.row("ada").members) == 1
+    assert parse_chain(world.nodes["bob"].capability(world.group)).scope.model_id is None
+
+
+@pytest.mark.spec(49)
+def test_a_delegate_hands_on_less_and_revokes_nothing(world: World) -> None:
+    world.grant("bob", Op.FETCH | Op.DELEGATE)
+    world.renew("bob")
+    with pytest.raises(NotPermitted):
+        world.grant("cyd", Op.ANNOUNCE, giver="bob")
+    world.grant("cyd", Op.FETCH, giver="bob")
+    assert world.renew("cyd", giver="bob") == 1
+    chain = parse_chain(world.nodes["cyd"].capability(world.group))
+    assert len(chain.tokens) == 2
+    assert world.serves("ada", "cyd")
+    assert world.row("cyd").keys == world.row("ada").keys
+    with pytest.raises(NotPermitted) as refused:
+        world.nodes["bob"].change(world.group, lambda row, now_s: changes.revoked(row, [], now_s))
+    assert refused.value.hint
+    for change in (
+        changes.rotated,
+        lambda row, now_s: changes.revoked_token(row, bytes(16), now_s),
+    ):
+        with pytest.raises(NotPermitted):
+            world.nodes["bob"].change(world.group, change)
+    with pytest.raises(NotPermitted):
+        world.grant("ada", Op.FETCH, giver="cyd")
+    members = list(world.row("ada").members)
+    world.nodes["ada"].change(world.group, lambda row, now_s: changes.revoked(row, members, now_s))
+    assert not world.serves("ada", "cyd"), "what was handed on goes with what it was handed on from"
+
+
+def test_a_grant_that_is_handed_over_lasts_a_day(world: World) -> None:
+    world.grant("bob")
+    card = parse_card(world.nodes["bob"].card())
+    world.nodes["ada"].homes = lambda: ["/ip4/127.0.0.1/tcp/1/p2p/x"] * 9
+    handed = world.nodes["ada"].grant_for(world.group, card, DAY_S)
+    row = world.nodes["bob"].take(handed)
+    assert parse_chain(row.chain).scope.expires_s == NOW_S + DAY_S
+    assert len(row.homes) == 8
+    with pytest.raises(MalformedParticle):
+        world.nodes["cyd"].take(handed)
+    with pytest.raises(NotFound):
+        world.nodes["ada"].grant_for(world.group, parse_card(world.nodes["cyd"].card()), DAY_S)
+    offline = groups_of(world.directory, "bob", world.clock, offline=True)
+    assert offline.take(handed).group_id == world.group
+    assert offline.secret_of(world.group) == world.nodes["ada"].secret_of(world.group)
+    for asked in (offline.card, lambda: offline.capability(world.group)):
+        with pytest.raises(NotPermitted) as refused:
+            asked()
+        assert refused.value.hint
+    with pytest.raises(NotPermitted):
+        offline.check(world.group, b"", peer_named("ada"))
+
+
+def test_old_and_contradicting_grants_change_nothing(world: World) -> None:
+    world.grant("bob")
+    card = parse_card(world.nodes["bob"].card())
+    (first,) = world.nodes["ada"].grants_for(card)
+    world.clock.now_s += 60
+    world.nodes["ada"].change(world.group, changes.rotated)
+    world.renew("bob")
+    held = world.row("bob")
+    with pytest.raises(BadRequest, match="older"):
+        world.nodes["bob"].take(first)
+    assert world.row("bob") == held
+    row = world.row("ada")
+    liar = structs.replace(
+        row, epochs=tuple(structs.replace(each, key=bytes(32)) for each in row.epochs)
+    )
+    world.nodes["ada"]._write(liar)
+    with pytest.raises(BadRequest, match="contradicts"):
+        world.renew("bob")
+    world.nodes["ada"]._write(structs.replace(row, secret=bytes(32)))
+    with pytest.raises(BadRequest, match="contradicts"):
+        world.renew("bob")
+    assert world.row("bob") == held
+
+
+def test_a_list_is_not_rolled_back_by_a_later_grant(world: World) -> None:
+    """A delegate that was not told yet hands on an older list."""
+    world.grant("bob", Op.FETCH | Op.DELEGATE)
+    world.renew("bob")
+    world.grant("cyd")
+    world.renew("cyd")
+    world.nodes["ada"].change(
+        world.group, lambda row, now_s: changes.revoked_token(row, bytes(16), now_s)
+    )
+    world.renew("cyd")
+    newest = changes.list_of(world.row("cyd")).sequence
+    world.clock.now_s += 10
+    world.grant("cyd", giver="bob")
+    world.renew("cyd", giver="bob")
+    assert changes.list_of(world.row("bob")).sequence < newest
+    assert changes.list_of(world.row("cyd")).sequence == newest
+
+
+def test_renewing_takes_only_groups_that_were_joined(world: World) -> None:
+    world.grant("bob")
+    (grant,) = world.nodes["ada"].grants_for(parse_card(world.nodes["bob"].card()))
+    world.nodes["bob"].renew(grant)
+    assert world.nodes["bob"].all() == []
+    world.nodes["bob"].take(grant)
+    world.nodes["bob"].renew(grant)
+    assert [row.name for row in world.nodes["bob"].all()] == ["friends"]
+
+
+# -- names, files, limits --------------------------------------------------------------------
+
+
+def test_names(world: World) -> None:
+    ada, bob = world.nodes["ada"], world.nodes["bob"]
+    assert ada.named("friends").group_id == world.group
+    assert ada.named(world.group.hex()[:8]).group_id == world.group
+    with pytest.raises(BadRequest, match="already"):
+        ada.create("friends")
+    for text in ("foes", world.group.hex()[:3]):
+        with pytest.raises(NotFound):
+            ada.named(text)
+    mine = bob.create("friends")
+    world.grant("bob")
+    world.renew("bob")
+    assert bob.named("friends").group_id == mine.group_id
+    assert bob.named(f"friends-{world.group.hex()[:6]}").group_id == world.group
+
+
+def test_files_are_for_their_owner_and_read_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    world.grant("bob")
+    world.renew("bob")
+    for name in ("ada", "bob"):
+        directory = world.directory / name / "groups"
+        (path,) = directory.iterdir()
+        assert (directory.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
+        again = world.node(name)
+        assert again.all() == world.nodes[name].all()
+        assert again.keys(world.group) == world.nodes[name].keys(world.group)
+        world.nodes[name] = again
+    assert world.serves("ada", "bob")
+    row = world.row("ada")
+    assert row.seed is not None
+    secrets = [row.secret, row.seed, *(each.key for each in row.epochs)]
+    for text in (caplog.text, repr(row), repr(world.row("bob")), repr(row.epochs)):
+        assert not any(each.hex() in text or repr(each) in text for each in secrets)
+    world.nodes["bob"].leave(world.group)
+    assert list((world.directory / "bob" / "groups").iterdir()) == []
+    assert world.nodes["bob"].secret_of(world.group) is None
+    assert not world.serves("bob", "ada")
+    assert world.node("bob").all() == []
+
+
+def test_a_file_that_others_can_read_is_refused(world: World) -> None:
+    (path,) = (world.directory / "ada" / "groups").iterdir()
+    path.chmod(0o640)
+    with pytest.raises(BadRequest, match="open to other users") as refused:
+        world.node("ada")
+    assert "chmod 600" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: b"",
+        lambda data: data[:-3],
+        lambda data: data.replace(b"friends", b"frien\xffs"),
+        lambda data: msgspec.msgpack.encode({"name": "friends"}),
+        lambda data: msgspec.msgpack.encode(msgspec.msgpack.decode(data) | {"version": 2}),
+        lambda data: msgspec.msgpack.encode(msgspec.msgpack.decode(data) | {"issuer": bytes(32)}),
+        lambda data: msgspec.msgpack.encode(msgspec.msgpack.decode(data) | {"epochs": []}),
+        lambda data: msgspec.msgpack.encode(msgspec.msgpack.decode(data) | {"revoked": b""}),
+    ],
+)
+def test_a_damaged_file_is_set_aside(world: World, spoil: Callable[[bytes], bytes]) -> None:
+    (path,) = (world.directory / "ada" / "groups").iterdir()
+    path.write_bytes(spoil(path.read_bytes()))
+    assert world.node("ada").all() == []
+    assert [each.suffix for each in path.parent.iterdir()] == [".bad"]
+
+
+def test_limits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daemon.groups.MAX_GROUPS", 2)
+    world.nodes["ada"].create("second")
+    with pytest.raises(QuotaExceeded):
+        world.nodes["ada"].create("third")
+    monkeypatch.setattr("daemon.group_changes.MAX_MEMBERS", 1)
+    world.grant("bob")
+    with pytest.raises(QuotaExceeded):
+        world.grant("cyd")
+    world.grant("bob", Op.ANNOUNCE)
+    row = world.row("ada")
+    full = frozenset(PeerKey(seed(f"gone {n}", 32)) for n in range(1025))
+    with pytest.raises(QuotaExceeded, match="list is full"):
+        changes._with_list(row, with_holders(row, full), int(world.clock()))
+
+
+def with_holders(row: GroupRow, holders: frozenset[PeerKey]) -> changes.Revoked:
+    said = changes.list_of(row)
+    return changes.Revoked(said.issuer, said.sequence, said.time_s, 1, said.tokens, holders)
+
+
+def test_whom_a_card_means(world: World) -> None:
+    """By neuron or by peer; the rest is learned from the card."""
+    card = parse_card(world.nodes["bob"].card())
+    by_peer = MemberRow(ops=int(ALL), granted_s=NOW_S, peer=card.peer)
+    row = changes.granted(world.row("ada"), by_peer, NOW_S)
+    row, member = changes.met(row, card, NOW_S)
+    assert member is not None
+    assert (member.neuron, member.holders) == (card.neuron, (card.peer,))
+    assert changes.met(row, card, NOW_S) == (row, member)
+    assert changes.met(row, parse_card(world.nodes["cyd"].card()), NOW_S) == (row, None)
+    by_neuron = MemberRow(ops=1, granted_s=NOW_S + 5, neuron=card.neuron)
+    again = changes.granted(row, by_neuron, NOW_S)
+    assert len(again.members) == 1
+    assert (again.members[0].peer, again.members[0].ops) == (card.peer, 1)
+
+
+@pytest.mark.parametrize("text", ["", "12D3KooW", "Qm" + "a" * 44, "0OIl" * 12, "1" * 300])
+def test_what_is_no_peer_id_with_a_key(text: str) -> None:
+    assert key_of(PeerId(text)) is None
+    assert key_of(peer_of(PeerKey(bytes(32)))) == bytes(32)
+
+
+def test_a_group_that_nobody_knows(world: World) -> None:
+    unknown = GroupId(bytes(32))
+    with pytest.raises(NotFound):
+        world.nodes["ada"].change(unknown, changes.rotated)
+    with pytest.raises(NotPermitted):
+        world.nodes["ada"].check(unknown, b"", peer_named("bob"))
