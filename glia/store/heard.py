@@ -8,6 +8,9 @@ l + link id                     -> the link
 k + prefix key + link id        -> when it came: a number that grows
 f + base + link id              -> (empty)
 o + when it came                -> link id
+t + when it came                -> link id, of a signer whose word was taken
+s + signer + when it came       -> link id
+c + signer                      -> how many of them there are
 next                            -> the next such number
 num                             -> how many links there are
 """
@@ -30,9 +33,10 @@ MAX_LINKS = 50_000
 MAX_PER_PREFIX = 8
 MAX_PER_SIGNER = 2  # of these
 
+_LARGE = 8  # who has that part of all makes room for its own
 _VERSION = 1
 _NEXT, _NUM = b"next", b"num"
-_ORDER = b"o"
+_ORDER, _TAKEN, _SIGNER, _COUNT = b"o", b"t", b"s", b"c"
 _ARRIVAL = struct.Struct(">Q")  # in key order
 
 
@@ -61,8 +65,9 @@ class Heard:
 
         Of one signer the newest MAX_PER_SIGNER are kept, of all signers the first
         MAX_PER_PREFIX: who comes late pushes out nobody else, unless its signer's word is
-        taken here (`is_taken`): then the oldest goes. In all the oldest go first. Not synced:
-        after a crash the last ones may be missing. Raises: StoreFull.
+        taken here (`is_taken`): then the oldest goes. In all the oldest go first, those of
+        signers whose word is not taken before all others; who has a large part of them loses
+        its own. Not synced: after a crash the last ones may be missing. Raises: StoreFull.
         """
         with self._lock:
             if self._index.get(b"l" + link.link_id) is not None:
@@ -82,9 +87,12 @@ class Heard:
                 self._num_refused += 1
                 return False
             elif self._num() >= self._max:
-                gone += self._oldest()
+                is_large = self._num_of(link.signer) >= self._max // _LARGE
+                own_first = self._first(_SIGNER + link.signer) if is_large else []
+                gone += own_first or self._first(_ORDER) or self._first(_TAKEN)
             changes = [change for each in gone for change in self._without(each)]
-            self._write([*changes, *self._with(link)], 1 - len(gone))
+            counts = self._counts(link, gone)
+            self._write([*changes, *self._with(link, is_taken), *counts], 1 - len(gone))
             self._num_dropped += len(gone)
             return True
 
@@ -101,7 +109,7 @@ class Heard:
         with self._lock:
             for link in links:
                 if changes := self._without(link):
-                    self._write(changes, -1)
+                    self._write([*changes, *self._counts(None, [link])], -1)
 
     def stats(self) -> HeardStats:
         """Sizes and counters."""
@@ -128,18 +136,35 @@ class Heard:
     def _arrival(self, link: Link) -> int:
         return decode_number(self._index.get(b"k" + link.claim.prefix_key + link.link_id))
 
-    def _oldest(self) -> list[Link]:
-        keys = self._index.keys_from(_ORDER, _ORDER, 1)
-        rows = self._index.get_many([b"l" + (self._index.get(key) or b"") for key in keys])
-        return [decode_link(row) for row in rows if row is not None]
+    def _first(self, prefix: bytes) -> list[Link]:
+        """The oldest of those; none where there is none."""
+        rows = [self._index.get(key) or b"" for key in self._index.keys_from(prefix, prefix, 1)]
+        links = self._index.get_many([b"l" + name for name in rows])
+        return [decode_link(row) for row in links if row is not None]
 
-    def _with(self, link: Link) -> list[Change]:
+    def _num_of(self, signer: bytes) -> int:
+        return decode_number(self._index.get(_COUNT + signer))
+
+    def _counts(self, new: Link | None, gone: Sequence[Link]) -> list[Change]:
+        """How many each signer has once these are gone, and a new one has come."""
+        nums = {link.signer: self._num_of(link.signer) for link in gone}
+        for link in gone:
+            nums[link.signer] = max(0, nums[link.signer] - 1)
+        if new is not None:
+            nums[new.signer] = nums.get(new.signer, self._num_of(new.signer)) + 1
+        return [
+            (_COUNT + signer, encode_number(num) if num else None) for signer, num in nums.items()
+        ]
+
+    def _with(self, link: Link, is_taken: bool) -> list[Change]:
         arrival = decode_number(self._index.get(_NEXT))
+        order = _TAKEN if is_taken else _ORDER
         return [
             (b"l" + link.link_id, link.encoding),
             (b"k" + link.claim.prefix_key + link.link_id, encode_number(arrival)),
             (b"f" + link.claim.base + link.link_id, b""),
-            (_ORDER + _ARRIVAL.pack(arrival), link.link_id),
+            (order + _ARRIVAL.pack(arrival), link.link_id),
+            (_SIGNER + link.signer + _ARRIVAL.pack(arrival), link.link_id),
             (_NEXT, encode_number(arrival + 1)),
         ]
 
@@ -148,9 +173,12 @@ class Heard:
         value = self._index.get(key)
         if value is None:
             return []
+        arrival = _ARRIVAL.pack(decode_number(value))
         return [
             (b"l" + link.link_id, None),
             (key, None),
             (b"f" + link.claim.base + link.link_id, None),
-            (_ORDER + _ARRIVAL.pack(decode_number(value)), None),
+            (_ORDER + arrival, None),
+            (_TAKEN + arrival, None),
+            (_SIGNER + link.signer + arrival, None),
         ]

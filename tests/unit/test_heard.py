@@ -32,7 +32,7 @@ def to(number: int) -> Claim:
 
 @pytest.fixture
 def heard(tmp_path: Path) -> Iterator[Heard]:
-    made = Heard(tmp_path / "heard", max_links=10)
+    made = Heard(tmp_path / "heard", max_links=80)
     yield made
     made.close()
 
@@ -75,7 +75,7 @@ def test_of_one_neuron_a_key_has_the_newest_two(heard: Heard) -> None:
 
 def test_in_all_the_oldest_go_first_also_after_a_restart(tmp_path: Path) -> None:
     heard = Heard(tmp_path / "heard", max_links=10)
-    links = [sign(to(number)) for number in range(270)]
+    links = [sign(to(number), number % 20) for number in range(270)]
     for number, link in enumerate(links):
         assert heard.add(link)
         if number == 13:
@@ -95,9 +95,9 @@ def test_what_was_wrong_is_dropped(heard: Heard) -> None:
     heard.drop([links[1], links[3], sign(TIP)])
     assert heard.find([link.claim.prefix_key for link in links]) == [links[0], links[2], links[4]]
     assert heard.stats().num_links == 3
-    for number in range(10, 25):
-        assert heard.add(sign(to(number)))
-    assert heard.stats().num_links == 10
+    for number in range(10, 100):
+        assert heard.add(sign(to(number), number % 20))
+    assert heard.stats().num_links == 80
 
 
 def test_a_damaged_one_is_begun_anew(tmp_path: Path) -> None:
@@ -112,3 +112,36 @@ def test_a_damaged_one_is_begun_anew(tmp_path: Path) -> None:
     assert heard.stats().num_set_aside == 1
     assert heard.add(sign(TIP))
     heard.close()
+
+
+def test_a_flood_of_strangers_pushes_out_none_whose_word_is_taken(heard: Heard) -> None:
+    believed = [sign(to(number), 0) for number in range(5)]
+    for link in believed:
+        assert heard.add(link, is_taken=True)
+    for number in range(300):
+        assert heard.add(sign(to(1000 + number), 1 + number % 19))
+    assert heard.find([link.claim.prefix_key for link in believed]) == believed
+    assert heard.stats().num_links == 80
+
+
+def test_a_signer_with_many_links_pushes_out_its_own(heard: Heard) -> None:
+    others = [sign(to(number), 1 + number % 5) for number in range(30)]
+    for link in others:
+        assert heard.add(link)
+    flood = [sign(to(1000 + number), 0) for number in range(300)]
+    for link in flood:
+        assert heard.add(link, is_taken=True)
+    assert heard.find([link.claim.prefix_key for link in others]) == others
+    assert heard.find([link.claim.prefix_key for link in flood]) == flood[250:]
+    heard.drop(flood[255:])
+    for number in range(45):
+        assert heard.add(sign(to(2000 + number), 6 + number % 10))
+    assert heard.add(flood[0])  # it has five of them, and counts as others do again
+    assert heard.find([link.claim.prefix_key for link in flood]) == [flood[0], *flood[250:255]]
+
+
+def test_where_all_are_of_those_whose_word_is_taken_the_oldest_go(heard: Heard) -> None:
+    links = [sign(to(number), number % 20) for number in range(100)]
+    for link in links:
+        assert heard.add(link, is_taken=True)
+    assert heard.find([link.claim.prefix_key for link in links]) == links[20:]

@@ -183,6 +183,30 @@ def test_of_several_shelves_the_one_that_follows_is_asked(tmp_path: Path) -> Non
     trio.run(main)
 
 
+def test_two_runs_of_one_prompt_may_take_each_others(tmp_path: Path) -> None:
+    """The bytes are the same: each is counted where it lay, none is kept twice."""
+
+    async def main() -> None:
+        chain = make_chain(6)
+        async with memory_of(tmp_path) as (memory, store):
+            store.put(sealed(chain, range(3)))
+            shelves = [open_shelf(memory)[0] for _ in range(2)]
+            for shelf in shelves:
+                await put(shelf, chain, 3, 6)
+            for shelf in shelves:
+                found = await memory.shelves.adopt(BINDING, chain.window_ids[2], rest(chain, 3))
+                assert found == chain.window_ids[3:]
+                assert (shelf.num_taken, shelf.num_windows) == (3, 6)
+            for shelf in shelves:
+                shelf.close()
+            assert memory.table.num_reserved == 0
+            assert await bytes_of(memory, chain) == joined(chain)
+            await memory.flush(chain.window_ids)
+            assert store.stats().num_windows == 6
+
+    trio.run(main)
+
+
 def test_from_the_beginning_nothing_leads_to_it(tmp_path: Path) -> None:
     async def main() -> None:
         chain = make_chain(3)
