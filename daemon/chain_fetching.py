@@ -145,7 +145,7 @@ class ChainFetching:
         """The whole chain with links of those whose word is taken. Raises: NotFound."""
         walk, chain = self._walk, self._chain
         num, num_before = len(chain), len(chain) - len(walk.records)
-        takes = self._peering.takes()
+        takes = self._peering.believing.takes()
         hold: list[Link] = []
         may: list[Link] = []
         provides: list[Provides] = []
@@ -154,7 +154,7 @@ class ChainFetching:
             if data is None:
                 continue
             provides.append(Provides(peer, num))
-            is_passed_on = self._peering.passes_on(peer)
+            is_passed_on = self._peering.believing.passes_on(peer)
             holding = await verified(self._peering.verify, data, chain, self._keys, time.time())
             for kind, links in zip((hold, may), holding, strict=True):
                 kind += [link for link in links if is_passed_on or takes(link.signer)]

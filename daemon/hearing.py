@@ -30,6 +30,12 @@ _log = logging.getLogger("gliad.hearing")
 _Said = tuple[ModelId, PeerId, bytes]
 
 
+class Believing(Protocol):
+    """What it needs of daemon.believing.Believing."""
+
+    def takes(self) -> Callable[[NeuronId], bool]: ...
+
+
 class Network(Protocol):
     """What it needs of daemon.peering.Peering."""
 
@@ -41,7 +47,8 @@ class Network(Protocol):
     @property
     def gossip(self) -> Gossip: ...
 
-    def takes(self) -> Callable[[NeuronId], bool]: ...
+    @property
+    def believing(self) -> Believing: ...
 
 
 class Hearing:
@@ -73,7 +80,7 @@ class Hearing:
                 said.append(self._receive.receive_nowait())
             try:
                 for peer, link in await trio.to_thread.run_sync(
-                    self._keep, said, self._network.takes()
+                    self._keep, said, self._network.believing.takes()
                 ):
                     self._network.hints.said(peer, link.claim.prefix_key)
             except GliaError as error:

@@ -55,7 +55,7 @@ def _links(peering: Peering, call: Links) -> list[LinkValue]:
             shown[link.link_id] = link
     keys = list(dict.fromkeys(link.claim.prefix_key for link in shown.values()))
     heard = [link for link in peering.heard.find(keys) if link.link_id not in shown]
-    standings, takes = peering.acquaintance.standings(), peering.takes()
+    standings, takes = peering.believing.acquaintance.standings(), peering.believing.takes()
 
     def value(link: Link, source: str) -> LinkValue:
         standing = standings.get(link.signer, STRANGER)

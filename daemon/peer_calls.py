@@ -193,7 +193,7 @@ def _value(
         peer=peer,
         name=connection.agent if connection else "",
         neuron=known.neuron,
-        trust=peering.acquaintance.trust_of(peer, known),
+        trust=peering.believing.acquaintance.trust_of(peer, known),
         connection=connection.direction if connection else "",
         address=connection.address if connection else next(iter(kept), ""),
         rtt_s=connection.rtt_s if connection and connection.rtt_s else known.rtt_s,

@@ -12,33 +12,31 @@ from functools import partial
 
 import trio
 
-from daemon.gateways import gateways
+from daemon.believing import Believing
 from daemon.introducing import Introducing
 from daemon.joining import Join, Ports, libp2p_join, limits_for, num_files
 from daemon.keeping import Keeping
-from daemon.network_config import NetworkConfig, ip_of, peer_of
+from daemon.network_config import NetworkConfig, ip_of
 from daemon.neuron_key import neuron_signer, peer_seed
 from daemon.paths import Paths
 from daemon.peer_file import PeerFile
+from daemon.remembering import Remembering
 from glia.errors import BadRequest, GliaError, NetworkError, PeerUnreachable
 from glia.graph.ids import ModelId, PrefixKey
-from glia.graph.neuron import NeuronId, Signer
+from glia.graph.neuron import Signer
 from glia.store.heard import Heard
 from glia.store.published import Published
-from p2p.accepting import STRANGER, Acquaintance, is_near
 from p2p.bulk.client import BulkDialer
 from p2p.bulk.server import BulkServer
 from p2p.bulk.tls import Identity
 from p2p.choosing import by_turns
 from p2p.getter import Close
 from p2p.hints import Hints
-from p2p.host import Address, Directory, Found, Gossip, Host, PeerId, Stream
+from p2p.host import Connection, Directory, Found, Gossip, Host, PeerId, Stream
 from p2p.introducing import INTRODUCTION, introducer
-from p2p.ledger import Ledger, PeerEntry
 from p2p.messages import BLOCKS, FIND
 from p2p.offer import Offer
 from p2p.provider import InThreads, Provider, RunBlocking, Served
-from p2p.redialling import Redialling
 from p2p.spare import SpareStreams
 from p2p.upload import UploadLimit
 
@@ -46,8 +44,6 @@ _STARTED = trio.TASK_STATUS_IGNORED
 _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 60.0
 _STEADY_S = 60.0  # a network that held so long is joined again at once
-_SAVE_S = 60.0
-_REMEMBERED_S = 30 * 86400.0  # where a peer is that only a flag named
 _MAX_PREPARED = 4
 _log = logging.getLogger("gliad.peering")
 
@@ -62,7 +58,7 @@ class Peering:
         ledger, published, heard: what is known of peers, shown to peers, heard from peers.
         kept: the peers that are dialled again and again.
         hints: who said on a topic that it has what.
-        acquaintance: who is who.
+        believing: whose word counts.
         signer: this node's neuron.
         verify: calls what verifies signatures.
         counters: of faults, and of the bulk path.
@@ -80,36 +76,23 @@ class Peering:
         heard: Heard,
         file: PeerFile,
     ) -> None:
-        self._config, self._join, self._file = config, join, file
+        self._config, self._join = config, join
         self.signer, self.published, self.heard = signer, published, heard
-        self.ledger = Ledger()
-        self.kept = Redialling()
-        self.hints = Hints(secrets.token_bytes(32), self.ledger.is_proven)
-        named = [peer_of(text) for text in config.bootstrap]
-        self.acquaintance = Acquaintance(
-            self.ledger, signer.neuron, named, all_named=bool(config.psk), near=self._near
-        )
-        self._restore()
         self.counters = Counter[str]()
+        self._remembering = Remembering(file, config.bootstrap, self.counters)
+        self.ledger, self.kept = self._remembering.ledger, self._remembering.kept
+        self.hints = Hints(secrets.token_bytes(32), self.ledger.is_proven)
+        self.believing = Believing(config, self.ledger, signer.neuron, self._connections)
         self.why_off = "it is being joined"
         self.settled = trio.Event()
         self.on_up: list[Callable[[], None]] = []
         self._identity = Identity.new()
-        self._accept = config.accepted
         self._offer: Offer | None = None
         self._upload = UploadLimit(config.upload_bytes)
         self._spares: dict[str, SpareStreams] = {}
         self.verify: RunBlocking = InThreads(1)  # more would keep the loop from running
         self._read = InThreads()
         self._ports: Ports | None = None
-
-    def _restore(self) -> None:
-        remembered = self._file.load(self.ledger)
-        named = dict.fromkeys(map(peer_of, self._config.bootstrap))
-        for peer in (*named, *remembered):  # named ones are kept, however many are remembered
-            self.kept.keep(peer, remembered.get(peer, ()))
-        for text in self._config.bootstrap:
-            self.kept.keep(peer_of(text), [Address(text)])
 
     def _enter(self) -> None:
         """New ports. Raises: NetworkError."""
@@ -222,31 +205,8 @@ class Peering:
         connected = {each.peer for each in self.host.connections()}
         return [*first, *self.ledger.ranked(connected.difference(first))]
 
-    def _near(self) -> frozenset[PeerId]:
-        """Who is connected from this machine or its LAN.
-
-        Not through a gateway: where one puts its own address in place of theirs, as those of
-        containers do, everybody seems to be there.
-        """
-        if self._accept.policy != "lan" or self._ports is None:
-            return frozenset()
-        near = [each for each in self._ports.host.connections() if is_near(each.remote_ip)]
-        try:
-            far = gateways() if near else frozenset()
-        except OSError:
-            return frozenset()
-        return frozenset(each.peer for each in near if each.remote_ip not in far)
-
-    def takes(self) -> Callable[[NeuronId], bool]:
-        """Whether what a neuron attests may be used here, as things are now."""
-        standings = self.acquaintance.standings()
-        return lambda neuron: self._accept.takes(neuron, standings.get(neuron, STRANGER))
-
-    def passes_on(self, peer: PeerId) -> bool:
-        """Whether what a peer offers may be used here, whoever computed it."""
-        entry = self.ledger.entry(peer) or PeerEntry()
-        trust = self.acquaintance.trust_of(peer, entry)
-        return self._accept.passes_on(trust, is_banned=entry.is_banned)
+    def _connections(self) -> Sequence[Connection]:
+        return self._ports.host.connections() if self._ports is not None else ()
 
     def lied(self, peer: PeerId) -> None:
         """It sent what it must not; three times, and it is banned."""
@@ -287,11 +247,11 @@ class Peering:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._stay)
-                nursery.start_soon(self._save_often)
+                nursery.start_soon(self._remembering.run)
                 await self.settled.wait()
                 task_status.started()
         finally:
-            self._save(self._content())
+            self._remembering.save()
 
     async def _stay(self) -> None:
         pause_s = _FIRST_PAUSE_S
@@ -347,30 +307,6 @@ class Peering:
         self.why_off = first.message if isinstance(first, GliaError) else repr(first)
         self.counters["network_faults"] += 1
         _log.error("the network is off: %s", self.why_off, exc_info=None if is_known else error)
-
-    async def _save_often(self) -> None:
-        while True:
-            await trio.sleep(_SAVE_S)
-            content = self._content()
-            await trio.to_thread.run_sync(self._save, content)
-
-    def _content(self) -> bytes:
-        """Also of peers that a flag named once, and that were there since: they are dialled."""
-        now_s = time.time()
-        known = [
-            peer
-            for peer, entry in self.ledger.entries()
-            if entry.trust != "stranger" or now_s - entry.seen_s < _REMEMBERED_S
-        ]
-        addresses = {peer: kept for peer in known if (kept := self.kept.addresses(peer))}
-        return self._file.encode(self.ledger, addresses)
-
-    def _save(self, content: bytes) -> None:
-        try:
-            self._file.save(content)
-        except OSError as error:
-            self.counters["peers_unsaved"] += 1
-            _log.warning("what is known of peers was not saved: %s", error)
 
 
 def _first(error: BaseException) -> BaseException:

@@ -120,7 +120,7 @@ class Searcher:
     ) -> None:
         self._peering, self._counters = peering, counters
         self._nursery, self._now_s = nursery, now_s
-        self._takes, self._passes_on = peering.takes(), peering.passes_on
+        self._takes, self._passes_on = peering.believing.takes(), peering.believing.passes_on
         self._is_untrusted = False
         self._num_taken = 0  # leading windows of an untrusted chain that are attested all the same
 

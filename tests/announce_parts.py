@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import trio
 
@@ -57,6 +57,11 @@ class Net:
     counters: Counter[str] = field(default_factory=Counter)
     why_off: str = ""
     hints: Hints = field(default_factory=lambda: Hints(bytes(32), lambda _: False))
+
+    @property
+    def believing(self) -> Self:
+        """All that is asked of it is here."""
+        return self
 
     def takes(self) -> Callable[[NeuronId], bool]:
         return lambda _: True

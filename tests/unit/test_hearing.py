@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 import trio
@@ -46,6 +47,11 @@ class Topics:
 
     @property
     def gossip(self) -> Topics:
+        return self
+
+    @property
+    def believing(self) -> Self:
+        """All that is asked of it is here."""
         return self
 
     def takes(self) -> Callable[[NeuronId], bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pytest
 import trio
@@ -41,6 +41,11 @@ class Network:
     @property
     def acquaintance(self) -> Acquaintance:
         return Acquaintance(self.ledger, self.signer.neuron, [])
+
+    @property
+    def believing(self) -> Self:
+        """All that is asked of it is here."""
+        return self
 
     def takes(self) -> Callable[[bytes], bool]:
         return lambda neuron: neuron == self.signer.neuron

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
+import daemon.believing
 import daemon.peering
 from daemon.peer_calls import network_value
 from daemon.peering import Peering
@@ -80,11 +81,11 @@ def test_who_was_named_and_answered_is_dialled_after_a_restart_too(tmp_path: Pat
         await live(again, friend)
         entry = again.ledger.entry(friend.peer_id)
         assert entry is not None
-        assert again.acquaintance.trust_of(friend.peer_id, entry) == "stranger"
+        assert again.believing.acquaintance.trust_of(friend.peer_id, entry) == "stranger"
         entry.seen_s -= 31 * 86400
-        assert again._file.load(Ledger()) == {friend.peer_id: list(named[:1])}
-        again._save(again._content())
-        assert again._file.load(Ledger()) == {}
+        assert again._remembering._file.load(Ledger()) == {friend.peer_id: list(named[:1])}
+        again._remembering.save()
+        assert again._remembering._file.load(Ledger()) == {}
 
     async def live(peering: Peering, friend: SimHost) -> None:
         async with trio.open_nursery() as life:
@@ -312,22 +313,22 @@ def test_who_is_near_is_taken_at_its_word_but_not_through_a_gateway(
     async def main(net: Internet, nursery: trio.Nursery) -> None:
         near, behind = net.host("near"), net.host("behind")
         gateway = behind.addresses()[0].split("/")[2]
-        monkeypatch.setattr(daemon.peering, "gateways", lambda: frozenset({gateway}))
+        monkeypatch.setattr(daemon.believing, "gateways", lambda: frozenset({gateway}))
         peering = make_peering(tmp_path, Joined(net, "me"), accept=policy)
         await nursery.start(peering.run)
         for each in (near, behind):
             await each.connect(peering.host.addresses()[0])
-        assert [peering.passes_on(each.peer_id) for each in (near, behind)] == passes_on
+        assert [peering.believing.passes_on(each.peer_id) for each in (near, behind)] == passes_on
         await near.disconnect(peering.host.peer_id)
         await trio.sleep(1.0)
-        assert not peering.passes_on(near.peer_id)
+        assert not peering.believing.passes_on(near.peer_id)
 
         def unreadable() -> frozenset[str]:
             raise PermissionError
 
-        monkeypatch.setattr(daemon.peering, "gateways", unreadable)
+        monkeypatch.setattr(daemon.believing, "gateways", unreadable)
         await near.connect(peering.host.addresses()[0])
-        assert not peering.passes_on(near.peer_id)
+        assert not peering.believing.passes_on(near.peer_id)
 
     run(main)
 
