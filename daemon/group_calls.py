@@ -174,6 +174,8 @@ def _members(row: GroupRow, who: str) -> list[MemberRow]:
         for each in row.members
         if (_is_named(each, who) if meant is None else changes.is_same(each, meant))
     ]
+    if not found and meant is not None and meant.peer is not None:
+        return [meant]  # whom a delegate granted something
     if not found:
         raise NotFound(
             f"{who[:80]!r} is no member of group {row.name}", hint=f"gliad group show {row.name}"

@@ -76,7 +76,8 @@ def list_of(row: GroupRow) -> Revoked:
 def relisted(row: GroupRow, now_s: int) -> GroupRow:
     """With a fresh list, where that is due and this node signs it."""
     last = list_of(row)
-    if not row.is_issuer or now_s - last.time_s < LIST_S:
+    is_fresh = 0 <= now_s - last.time_s < LIST_S  # one of the future serves nobody: clocks jump
+    if not row.is_issuer or is_fresh:
         return row
     return _with_list(row, last, now_s)
 
@@ -88,7 +89,7 @@ def _with_list(row: GroupRow, said: Revoked, now_s: int) -> GroupRow:
             hint="gliad group create, and grant those that stay",
         )
     last = list_of(row)
-    said = replace(said, sequence=last.sequence + 1, time_s=max(now_s, last.time_s))
+    said = replace(said, sequence=last.sequence + 1, time_s=now_s)
     return structs.replace(row, revoked=sign_revoked(issuer_of(row), said))
 
 
@@ -160,11 +161,16 @@ def met(row: GroupRow, card: Card, now_s: int) -> tuple[GroupRow, MemberRow | No
     """The member that a card is of, with what the card says of it; None where it is none.
 
     Whose key was revoked, and who was granted something again, is revoked no longer.
-    Raises: QuotaExceeded.
+    Raises: QuotaExceeded (of its keys no more can be remembered, to be revoked one day).
     """
     for member in row.members:
         if member.neuron == card.neuron or (member.neuron is None and member.peer == card.peer):
-            holders = tuple(dict.fromkeys((*member.holders, card.peer)))[-_MAX_HOLDERS_EACH:]
+            holders = tuple(dict.fromkeys((*member.holders, card.peer)))
+            if len(holders) > _MAX_HOLDERS_EACH:
+                raise QuotaExceeded(
+                    f"a member of group {row.name} has had {_MAX_HOLDERS_EACH} peer keys",
+                    hint="gliad revoke, and grant it again",
+                )
             now = structs.replace(member, neuron=card.neuron, peer=card.peer, holders=holders)
             members = tuple(now if each is member else each for each in row.members)
             row = structs.replace(row, members=members)

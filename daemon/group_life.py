@@ -106,7 +106,9 @@ class GroupLife:
     async def _renew(self, addresses: tuple[str, ...]) -> None:
         async with self._asked:
             try:
-                for grant in await self._ask(await self._reached(addresses)):
+                # names are looked up that the user gave: a grant's addresses have none
+                places = [each for each in addresses if not each.startswith("/dns")]
+                for grant in await self._ask(await self._reached(places)):
                     await self._run(partial(self._groups.renew, grant))
             except (NetworkError, RemoteProtocolError) as error:
                 _log.debug("no grant came: %s", error)

@@ -98,7 +98,7 @@ class GroupRights:
         peer = None if self._identity is None else self._identity.peer
         with self._lock:
             known = self._chains.get(key)
-            if known is None or now_s >= _middle_s(known.scope):
+            if known is None or not _is_young(known.scope, now_s):
                 known = issuing.issued(row, member, holder, peer, now_s, life_s)
                 self._chains[key] = known
                 self._chains.move_to_end(key)
@@ -107,5 +107,6 @@ class GroupRights:
         return known
 
 
-def _middle_s(scope: Scope) -> int:
-    return (scope.not_before_s + scope.expires_s) // 2
+def _is_young(scope: Scope, now_s: int) -> bool:
+    """Whether half of its time is still to come. One of the future is not: clocks jump."""
+    return scope.not_before_s <= now_s < (scope.not_before_s + scope.expires_s) // 2

@@ -168,15 +168,15 @@ class Groups:
         grants = []
         with self._lock:
             for group in list(self._rows):
-                row, member = changes.met(self._rows[group], card, self._now_s())
-                if member is None or _is_over(member, self._now()):
-                    continue
-                row = changes.relisted(row, self._now_s())
-                if row != self._rows[group]:
-                    self._write(row)
                 try:
+                    row, member = changes.met(self._rows[group], card, self._now_s())
+                    if member is None or _is_over(member, self._now()):
+                        continue
+                    row = changes.relisted(row, self._now_s())
+                    if row != self._rows[group]:
+                        self._write(row)
                     grants.append(self._grant(row, member, card, issuing.LIFE_S))
-                except NotPermitted as error:
+                except (NotPermitted, QuotaExceeded) as error:
                     _log.info("group %s: nothing is granted: %s", short(group), error)
         return grants
 

@@ -107,7 +107,7 @@ def joined(row: GroupRow | None, given: Given, now_s: int) -> GroupRow:
     )
     if row is None:
         return fresh
-    _check(row, given)
+    _check(row, given, now_s)
     known = {each.number: each for each in (*fresh.epochs, *row.epochs)}
     epochs = tuple(known[number] for number in sorted(known))[-MAX_EPOCHS:]
     last = list_of(row)
@@ -117,7 +117,7 @@ def joined(row: GroupRow | None, given: Given, now_s: int) -> GroupRow:
     )
 
 
-def _check(row: GroupRow, given: Given) -> None:
+def _check(row: GroupRow, given: Given, now_s: int) -> None:
     """Raises: BadRequest."""
     known = {each.number: each.key for each in row.epochs}
     agrees = given.keys.secret == row.secret and all(
@@ -125,5 +125,6 @@ def _check(row: GroupRow, given: Given) -> None:
     )
     if row.is_issuer or not agrees:
         raise BadRequest(f"a grant that contradicts what is known of group {row.name}")
-    if given.time_s < row.given_s:
+    had = parse_chain(row.chain).scope
+    if given.time_s < row.given_s and had.not_before_s <= now_s < had.expires_s:
         raise BadRequest(f"a grant of group {row.name} that is older than the last one")

@@ -129,5 +129,9 @@ def _fits(name: str, homes: tuple[str, ...]) -> bool:
         1 <= len(name.encode()) <= MAX_NAME_BYTES
         and name.isprintable()
         and len(homes) <= MAX_HOMES
-        and all(len(home.encode()) <= MAX_HOME_BYTES for home in homes)
+        and all(len(home) <= MAX_HOME_BYTES and _is_plain(home) for home in homes)
     )
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()

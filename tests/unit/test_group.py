@@ -289,7 +289,13 @@ def test_a_grant_by_who_may_not() -> None:
     theirs = replace(scope(), group=seed("no group", 32), audience=seed("no group", 32))
     with pytest.raises(ValueError, match="does not begin"):
         grant(ISSUER, key(0), theirs, NOW_S, token_id(0))
-    for change in ({"name": ""}, {"name": "a\nb"}, {"name": "x" * 65}, {"homes": ("a",) * 9}):
+    for change in (
+        {"name": ""},
+        {"name": "a\nb"},
+        {"name": "x" * 65},
+        {"homes": ("a",) * 9},
+        {"homes": ("\x1b[2J",)},
+    ):
         with pytest.raises(ValueError, match="not a grant"):
             sign_grant(ISSUER, card_of(0), replace(given(), **change))  # type: ignore[arg-type]
 

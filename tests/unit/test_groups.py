@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -164,6 +165,39 @@ def test_a_node_that_hears_nothing_serves_nobody_after_a_day(world: World) -> No
     assert not world.serves("bob", "ada", shown)
     world.renew("bob")
     assert world.serves("bob", "ada", shown)
+
+
+@pytest.mark.fault("F26")
+def test_a_clock_that_was_ahead_for_a_while(world: World) -> None:
+    """What was signed then is of the future: it is signed anew, and taken, when that is seen."""
+    world.grant("bob")
+    world.clock.now_s += 30 * DAY_S
+    world.nodes["ada"].change(world.group, changes.relisted)
+    world.renew("bob")
+    assert world.serves("ada", "bob")
+    world.clock.now_s -= 30 * DAY_S - 60
+    assert not world.serves("bob", "ada")
+    world.nodes["ada"].change(world.group, changes.relisted)
+    world.renew("bob")
+    assert world.serves("ada", "bob")
+    assert world.serves("bob", "ada")
+
+
+def test_a_member_has_so_many_keys_and_no_more(world: World) -> None:
+    """All of them are revoked with it: none is forgotten before."""
+    world.grant("bob")
+    row, card = world.row("ada"), parse_card(world.nodes["bob"].card())
+    keys = [PeerKey(seed(f"key {n}", 32)) for n in range(17)]
+    for key in keys[:16]:
+        row, member = changes.met(row, replace(card, peer=key), NOW_S)
+    assert member is not None
+    with pytest.raises(QuotaExceeded):
+        changes.met(row, replace(card, peer=keys[16]), NOW_S)
+    assert changes.met(row, replace(card, peer=keys[0]), NOW_S)[1] == structs.replace(
+        member, peer=keys[0]
+    )
+    gone = changes.revoked(row, row.members, NOW_S)
+    assert changes.list_of(gone).holders == set(keys[:16])
 
 
 def test_an_end_that_was_set_is_kept_and_a_new_epoch_begins_then(world: World) -> None:
