@@ -56,6 +56,7 @@ class Limits:
     max_pending: int = 64
     max_pending_per_address: int = 16
     max_connections_per_address: int = 32
+    max_handshakes_per_s: float = 16.0  # of one address; of 16 seconds at once
     max_streams_per_peer: int = 16  # of one protocol, inbound, under way at once
     handler_timeout_s: float = 120.0  # for one inbound stream, unless its protocol says otherwise
     handshake_timeout_s: float = 5.0

@@ -84,15 +84,16 @@ class GuardedSwarm(Swarm):
         remote = read_write_closer.get_remote_address()
         address = crowd_of(remote[0]) if remote else ""
         with trio.move_on_after(self._limits.handshake_timeout_s) as scope:
-            ticket = self._doorman.admit(address, scope.cancel)
+            ticket = self._doorman.admit(address, trio.current_time(), scope.cancel)
             if ticket is None:
                 return
             try:
                 muxed = await self.upgrade_inbound_raw_conn(
                     RawConnection(read_write_closer, False), maddr
                 )
-                self._doorman.made(ticket)
+                self._doorman.made(ticket, trio.current_time())
             except Exception as error:
+                self._doorman.failed(ticket, trio.current_time())
                 _log.debug("a handshake from %s failed: %r", address, error)
                 return
             finally:

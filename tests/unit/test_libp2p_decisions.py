@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from libp2p.peer.id import ID
@@ -33,32 +34,57 @@ PEER = PeerId("12D3KooWK99VoVxNE7XzyBwXEzW7xhK7Gpv85r9F3V3fyKSUKPH5")
 
 def test_the_oldest_handshake_of_a_crowded_address_gives_way() -> None:
     door, gone = Doorman(LIMITS), []
-    tickets = [door.admit("a", lambda n=n: gone.append(n)) for n in range(4)]
+    tickets = [door.admit("a", 0.0, lambda n=n: gone.append(n)) for n in range(4)]
     assert gone == [0, 1]
     assert None not in tickets
-    assert door.admit("b", lambda: gone.append("b")) is not None
+    assert door.admit("b", 0.0, lambda: gone.append("b")) is not None
     assert gone == [0, 1]
 
 
 def test_where_all_are_crowded_the_address_with_most_gives_way() -> None:
     door, gone = Doorman(LIMITS), []
     for address in ("a", "a", "b", "c"):
-        door.admit(address, lambda address=address: gone.append(address))
-    door.admit("d", lambda: gone.append("d"))
+        door.admit(address, 0.0, lambda address=address: gone.append(address))
+    door.admit("d", 0.0, lambda: gone.append("d"))
     assert gone == ["a"]
 
 
 def test_an_address_has_so_many_connections_and_all_together_too() -> None:
     door = Doorman(LIMITS)
     for address in ("a", "a", "a", "b", "c"):
-        ticket = door.admit(address, lambda: None)
+        ticket = door.admit(address, 0.0, lambda: None)
         assert ticket is not None
-        door.made(ticket)
-    assert door.admit("a", lambda: None) is None
-    assert door.admit("d", lambda: None) is None
+        door.made(ticket, 0.0)
+    assert door.admit("a", 0.0, lambda: None) is None
+    assert door.admit("d", 0.0, lambda: None) is None
     door.ended("b")
-    assert door.admit("a", lambda: None) is None
-    assert door.admit("d", lambda: None) is not None
+    assert door.admit("a", 0.0, lambda: None) is None
+    assert door.admit("d", 0.0, lambda: None) is not None
+
+
+def test_an_address_has_so_many_handshakes_a_second_however_they_end() -> None:
+    door = Doorman(replace(LIMITS, max_handshakes_per_s=2.0))
+
+    def num_admitted(now_s: float, how: str) -> int:
+        num = 0
+        for _ in range(200):
+            ticket = door.admit("a", now_s, lambda: None)
+            if ticket is None:
+                return num
+            if how == "made":
+                door.made(ticket, now_s)
+                door.ended("a")
+            elif how == "failed":
+                door.failed(ticket, now_s)
+            door.forget(ticket)
+            num += 1
+        return num
+
+    assert num_admitted(0.0, "failed") == 32
+    assert num_admitted(1.0, "made") == 2
+    assert door.admit("b", 1.0, lambda: None) is not None
+    assert num_admitted(100.0, "silent") == 200  # whoever says nothing costs nothing
+    assert num_admitted(100.0, "made") == 32
 
 
 def test_a_peer_is_heard_twenty_times_a_second() -> None:
