@@ -1,6 +1,8 @@
 # Four commands: make run, make test, make check, make bench. Each sets up what it needs.
 
 BIN := .venv/bin
+# All of them on two cores, the tests of one file in one place.
+ALL := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup run test check bench clean
 
@@ -10,7 +12,7 @@ run: setup
 	$(BIN)/python -m simulations.demo
 
 test: setup
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(or $(ARGS),$(ALL))
 
 check: .venv/installed
 	$(BIN)/ruff format --check .
