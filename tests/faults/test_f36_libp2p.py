@@ -93,7 +93,7 @@ async def _inject_all(armed: Armed, victim: Node, honest: Node, other: Node) -> 
     num_points, at = 0, 0
     while True:
         armed.plan = plan = Plan(at)
-        with trio.move_on_after(3), suppress(Exception):
+        with trio.move_on_after(20), suppress(Exception):
             await use(other, victim)
         armed.plan = None
         await part(other, victim)
