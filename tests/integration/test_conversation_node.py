@@ -324,7 +324,7 @@ def test_what_is_shown_as_cached_is_what_was_used(node: RunningNode) -> None:
         assert run.completion_tokens == len(reply.tokens) == 8
         assert (run.state, run.model, run.dtype) == ("length", "tiny", "float32")
         assert run.conversation == reply.conversation
-        assert run.ttft_ms == pytest.approx(reply.ttft_ms, abs=50)
+        assert run.ttft_ms == pytest.approx(reply.ttft_ms, abs=500)
     counters = client.status().counters
     sums = {
         "prompt_tokens": sum(r.usage.prompt_tokens for r in replies),
