@@ -7,6 +7,8 @@ import time
 import trio
 
 from daemon.checking import check_everything
+from daemon.checkpoint_calls import CheckpointCall
+from daemon.checkpoint_calls import answer as checkpoint_answer
 from daemon.conversation_calls import ConversationCall
 from daemon.conversation_calls import answer as conversation_answer
 from daemon.fetch_calls import answer as fetch_answer
@@ -48,7 +50,15 @@ from glia.local.values import TierValue, WindowValue
 
 NodeCall = Status | Models | AddModel | Chain | Check | Evict | Shutdown
 ApiCall = (
-    NodeCall | ConversationCall | ForgetCall | PeerCall | LinkCall | TraceCall | GroupCall | Fetch
+    NodeCall
+    | ConversationCall
+    | ForgetCall
+    | PeerCall
+    | LinkCall
+    | TraceCall
+    | CheckpointCall
+    | GroupCall
+    | Fetch
 )
 
 _PART_BYTES = 256 * 1024
@@ -64,6 +74,8 @@ async def answer(parts: Parts, call: ApiCall, post: Deliver) -> Reply:
         return await peer_answer(parts, call)
     if isinstance(call, LinkCall):
         return await link_answer(parts, call)
+    if isinstance(call, CheckpointCall):
+        return await checkpoint_answer(parts, call)
     if isinstance(call, TraceCall):
         return await trace_answer(parts, call, post)
     if isinstance(call, GroupCall):

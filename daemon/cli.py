@@ -14,6 +14,7 @@ from daemon.paths import default_data_dir
 from daemon.streams import open_closed
 from daemon.verbs import (
     chat,
+    checkpoint,
     completion,
     config,
     conversations,
@@ -29,6 +30,7 @@ from daemon.verbs import (
     publish,
     recall,
     run,
+    soul,
     store,
     trace,
     unit,
@@ -39,7 +41,7 @@ from glia.errors import BadRequest, GliaError
 
 _GROUPS = (
     node, config, doctor, unit, models, run, chat, conversations, forget, publish, recall, ps,
-    peers, where, links, fetch, trace, groups, store,
+    peers, where, links, fetch, trace, groups, soul, checkpoint, store,
 )  # fmt: skip
 
 Verb = Callable[[argparse.Namespace], int]

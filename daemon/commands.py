@@ -13,6 +13,7 @@ VERBS = (
     "chain",
     "chat",
     "check",
+    "checkpoint",
     "config",
     "conversations",
     "doctor",
@@ -31,8 +32,10 @@ VERBS = (
     "ps",
     "publish",
     "recall",
+    "restore",
     "revoke",
     "run",
+    "soul",
     "start",
     "status",
     "stop",
@@ -42,9 +45,9 @@ VERBS = (
     "wait",
     "where",
 )
+_PARTS = "add|ban|card|create|export|forget|heed|import|join|leave|list|rotate|show"
 _COMMAND = re.compile(
-    rf"\bgliad (?:{'|'.join(VERBS)})\b"
-    r"(?: (?:add|ban|forget|card|create|join|leave|list|rotate|show)\b)?+(?! --data-dir| --help)"
+    rf"\bgliad (?:{'|'.join(VERBS)})\b(?: (?:{_PARTS})\b)?+(?! --data-dir| --help)"
 )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from daemon.checkpoint_config import CheckpointConfig, read_path
 from daemon.network_config import (
     NetworkConfig,
     read_accept,
@@ -121,6 +122,7 @@ class Config:
     http: HttpConfig = field(default_factory=HttpConfig)
     api: ApiConfig = field(default_factory=ApiConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
 
 
@@ -243,6 +245,15 @@ SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
             "anonymous_hours": ("anonymous_hours", _span(0.0, 1e6)),
             "max_anonymous": ("max_anonymous", _count(0, 2**20)),
             "visibility": ("visibility", _word("private", "public")),
+        },
+    ),
+    "checkpoint": (
+        CheckpointConfig,
+        {
+            "every_hours": ("every_hours", _span(0.0, 1e6)),
+            "path": ("path", read_path),
+            "keep": ("keep", _count(0, 1000)),
+            "lease_hours": ("lease_hours", _span(0.0, 1e6)),
         },
     ),
     "http": (

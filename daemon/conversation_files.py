@@ -156,7 +156,16 @@ class ConversationFiles:
         """Every turn there was, dropped ones included. Raises: as `read`."""
         return self._journal(name, kept, suffix).turns
 
+    def data(self, name: str, kept: Kept, suffix: str = LIVE) -> bytes:
+        """The bytes of a file that is whole. Raises: as `read`."""
+        data, _ = self._checked(name, kept, suffix)
+        return data
+
     def _journal(self, name: str, kept: Kept, suffix: str) -> Journal:
+        _, journal = self._checked(name, kept, suffix)
+        return journal
+
+    def _checked(self, name: str, kept: Kept, suffix: str) -> tuple[bytes, Journal]:
         path = self._path(name, suffix)
         with telling(path):
             data = read_file(path, kept.size_bytes)
@@ -166,7 +175,7 @@ class ConversationFiles:
             raise StoreBroken(f"{path} is damaged: {error.message}") from error
         if journal.check != kept.check:
             raise StoreBroken(f"{path} is damaged")
-        return journal
+        return data, journal
 
     def mark(self, name: str) -> None:
         """From now on, and after a crash, it is one that is being forgotten."""

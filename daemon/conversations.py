@@ -22,7 +22,7 @@ from daemon.mending import Kept
 from daemon.past import Past
 from daemon.taken import Running, Taken, busy
 from glia.errors import BadRequest, GliaError, QuotaExceeded, StoreBroken, UnknownConversation
-from glia.graph.conversation import Head, Record, Replay, Turn, is_anonymous, is_name
+from glia.graph.conversation import Begin, Head, Record, Replay, Turn, is_anonymous, is_name
 from glia.graph.ids import ModelId
 from glia.graph.privacy import Visibility
 from glia.local.values import ConversationValue
@@ -37,6 +37,7 @@ class Conversations:
         counters: files that were cut, and set aside.
         strays: there may be windows that were to be forgotten once answered, and of which no
             file says so.
+        check_here: raises where a conversation that begins so may not go on here.
         on_change: called when one was made, has grown, was removed, or may be forgotten now.
     """
 
@@ -45,6 +46,7 @@ class Conversations:
         self.settings = settings
         self.strays = False
         self.on_change: Callable[[], None] = lambda: None
+        self.check_here: Callable[[Begin], None] = lambda _: None
         self._files = files
         self._taken = Taken(self._left)
         self._table = ConversationTable(files, files.open(), self._taken, self._changed)
@@ -195,6 +197,19 @@ class Conversations:
         self.check_new(name)
         with self._taken.by(name, "is being made"):
             yield
+
+    @contextmanager
+    def restoring(self, name: str) -> Iterator[None]:
+        """Be the one that brings one back, whether or not it is here. Raises: ConversationBusy."""
+        if name in self._table.marked:
+            raise busy(name, "is being forgotten")
+        with self._taken.by(name, "is being restored"):
+            yield
+
+    def was_restored(self, name: str, kept: Kept) -> None:
+        """Its file is in its place now; the caller restores it."""
+        self._table.live[name] = kept
+        self.on_change()
 
     # -- forgetting -------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import trio
 from daemon.arena import make_arena
 from daemon.attachments import Attachments
 from daemon.broker import Broker
+from daemon.checkpointing import Checkpointing
 from daemon.config import Config
 from daemon.conversation_files import ConversationFiles
 from daemon.conversations import Conversations
@@ -42,8 +43,10 @@ from daemon.paths import Paths
 from daemon.peering import Peering, open_peering
 from daemon.publishing import Publishing
 from daemon.resolver import Resolver
+from daemon.restoring import Restoring, finish_restoring
 from daemon.runs import Runs
 from daemon.server import Server, listen
+from daemon.soul_state import SoulState
 from daemon.sparing import Sparing
 from daemon.staging import StagingAreas
 from daemon.uses import Uses
@@ -97,6 +100,7 @@ class Prepared:
 
     memory: Memory
     conversations: Conversations
+    soul: SoulState
     listener: socket.socket
     door: Door | None
     published: Published | None
@@ -123,8 +127,11 @@ def _prepared(config: Config) -> Iterator[Prepared]:
         l2 = config.l2
         store = DiskStore(paths.store, l2.size_bytes, l2.segment_bytes, RESERVE_BYTES)
         stack.callback(store.close)
+        finish_restoring(paths)
+        soul = SoulState.read(paths.soul_state)
         files = ConversationFiles(paths.conversations)
         conversations = Conversations(files, config.conversations)
+        conversations.check_here = soul.check_here
         listener = listen(paths.socket)
         stack.callback(paths.socket.unlink, missing_ok=True)
         stack.callback(listener.close)
@@ -148,7 +155,7 @@ def _prepared(config: Config) -> Iterator[Prepared]:
             # Of what it was answering when it ended no file says that it is to be forgotten.
             conversations.strays = not config.conversations.anonymous_hours
         memory = Memory(arena, store, config.l1.hot_steps)
-        yield Prepared(memory, conversations, listener, door, published, peering, groups)
+        yield Prepared(memory, conversations, soul, listener, door, published, peering, groups)
         _log.info("gliad ends")
 
 
@@ -200,7 +207,11 @@ async def run_node(config: Config, program: tuple[str, ...], prepared: Prepared)
             group_life = GroupLife(prepared.groups, peering)
             serving.start_soon(group_life.run)
             background.start_soon(_write, memory, sparing)
-            for run in (sparing.run, forgetting.run, forgetting.run_expiry):
+            soul = prepared.soul
+            checkpointing = Checkpointing(conversations, soul, paths, config.checkpoint)
+            for run in (
+                sparing.run, forgetting.run, forgetting.run_expiry, soul.run, checkpointing.run,
+            ):  # fmt: skip
                 serving.start_soon(run)
             parts = Parts(
                 config=config,
@@ -225,6 +236,9 @@ async def run_node(config: Config, program: tuple[str, ...], prepared: Prepared)
                 attachments=attachments,
                 forgetting=forgetting,
                 runs=runs,
+                soul=soul,
+                checkpointing=checkpointing,
+                restoring=Restoring(conversations, soul, paths),
                 door=door,
                 peering=peering,
                 shown=shown,

@@ -11,6 +11,7 @@ import trio
 
 from daemon.attachments import Attachments
 from daemon.broker import Broker
+from daemon.checkpointing import Checkpointing
 from daemon.config import Config
 from daemon.conversations import Conversations
 from daemon.door_process import Door
@@ -23,7 +24,9 @@ from daemon.models_registry import ModelsRegistry
 from daemon.paths import Paths
 from daemon.peering import Peering
 from daemon.publishing import Publishing
+from daemon.restoring import Restoring
 from daemon.runs import Runs
+from daemon.soul_state import SoulState
 from daemon.staging import StagingAreas
 
 
@@ -50,6 +53,9 @@ class Parts:
     attachments: Attachments
     forgetting: Forgetting
     runs: Runs
+    soul: SoulState
+    checkpointing: Checkpointing
+    restoring: Restoring
     door: Door | None
     peering: Peering | None
     shown: Publishing | None

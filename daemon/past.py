@@ -45,6 +45,11 @@ class Past:
         """What one says now, packed tokens; nothing where it is gone. Raises: as `turns`."""
         return self._read(self._log, name, b"")
 
+    def data(self, name: str) -> bytes:
+        """The bytes of one's file, read and found whole; nothing where it is gone. Raises: as
+        `turns`."""
+        return self._read(self.files.data, name, b"")
+
     def _log(self, name: str, kept: Kept, suffix: str) -> bytes:
         return bytes(self.files.read(name, kept, suffix).tokens)
 

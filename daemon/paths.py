@@ -64,6 +64,26 @@ class Paths:
         return self.data_dir / "neuron.key"
 
     @property
+    def soul_key(self) -> Path:
+        """The Soul's secret, mode 0600."""
+        return self.data_dir / "soul.key"
+
+    @property
+    def soul_state(self) -> Path:
+        """What is known of the Soul's moves."""
+        return self.data_dir / "soul.json"
+
+    @property
+    def soul_claim(self) -> Path:
+        """What this Body claimed last."""
+        return self.data_dir / "soul.claim"
+
+    @property
+    def restoring(self) -> Path:
+        """What is to be restored, whatever happens."""
+        return self.data_dir / "restoring"
+
+    @property
     def peer_key(self) -> Path:
         """The seed of the libp2p key, mode 0600."""
         return self.data_dir / "peer.key"

@@ -165,7 +165,7 @@ class OpenTurn:
 async def open_turn(conversations: Conversations, call: Generate) -> AsyncIterator[OpenTurn]:
     """Take a request's place in its conversation.
 
-    Raises: BadRequest (it does not fit the conversation), ConversationBusy,
+    Raises: BadRequest (it does not fit the conversation), ConversationBusy, ConversationMoved,
         UnknownConversation, StoreBroken.
     """
     asked = call.turn or TurnValue()
@@ -182,6 +182,8 @@ async def open_turn(conversations: Conversations, call: Generate) -> AsyncIterat
     running = Running(list(call.tokens))
     with conversations.answering(name, running):
         base = await _base(conversations, name, call) if exists else None
+        if base is not None:
+            conversations.check_here(base.begin)
         if base is None and asked.keep:
             raise _other_log(name)
         turn = OpenTurn(conversations, name, call, base, running)

@@ -4,7 +4,8 @@
     ├─ NotFound                    nobody reachable has it: compute instead
     ├─ IntegrityError              the bytes accuse somebody
     │   ├─ HashMismatch              not the bytes that were named: blames the carrier (disk, peer)
-    │   └─ MalformedParticle         rightly named, does not fit its grammar: blames the writer
+    │   ├─ MalformedParticle         rightly named, does not fit its grammar: blames the writer
+    │   └─ BadCheckpoint             another Soul's, altered, or none at all: nothing is restored
     ├─ CapacityError               a cap was reached before anything was allocated
     │   ├─ PoolExhausted             L0: every slot is pinned, or the sequence is larger than L0
     │   ├─ ArenaExhausted            L1: everything is pinned or not yet on disk
@@ -37,6 +38,7 @@
         ├─ NotRunning                no gliad at that data dir
         ├─ AlreadyRunning            there is one already
         ├─ UnknownConversation       no conversation of that name
+        ├─ ConversationMoved         another Body of its Soul has it now
         ├─ ConversationBusy          it is being answered in, or forgotten: wait, or stop that
         └─ BadRequest                any other argument that cannot be
             └─ BadField                a field of an HTTP request: its path, and what is wrong
@@ -55,6 +57,7 @@ Retry = Literal["never", "later", "elsewhere"]
 __all__ = [
     "AlreadyRunning",
     "ArenaExhausted",
+    "BadCheckpoint",
     "BadField",
     "BadModelFile",
     "BadRequest",
@@ -62,6 +65,7 @@ __all__ = [
     "CapacityError",
     "ConfigError",
     "ConversationBusy",
+    "ConversationMoved",
     "EngineDied",
     "EngineError",
     "EngineFailed",
@@ -133,6 +137,10 @@ class HashMismatch(IntegrityError):
 
 class MalformedParticle(IntegrityError):
     code = "malformed_particle"
+
+
+class BadCheckpoint(IntegrityError):
+    code = "bad_checkpoint"
 
 
 class CapacityError(GliaError):
@@ -300,6 +308,10 @@ class UnknownConversation(UserError):
 class ConversationBusy(UserError):
     code = "conversation_busy"
     retry = "later"
+
+
+class ConversationMoved(UserError):
+    code = "conversation_moved"
 
 
 class BadRequest(UserError):

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import daemon.session
+from daemon.checkpoint_config import CheckpointConfig
 from daemon.config import (
     ApiConfig,
     Config,
@@ -40,6 +41,7 @@ def _config(data_dir: Path, models_dir: Path, settings: dict[str, dict[str, floa
         engine=EngineConfig(**{"memory_bytes": _ANY_MEMORY, **settings.get("engine", {})}),
         conversations=ConversationsConfig(**settings.get("conversations", {})),
         http=HttpConfig(**settings.get("http", {})),
+        checkpoint=CheckpointConfig(**settings.get("checkpoint", {})),
         api=ApiConfig(**settings.get("api", {})),
         network=NetworkConfig(**{"enabled": False, **settings.get("network", {})}),
     )

@@ -13,6 +13,7 @@ The calls stand in modules by what they are about; each is a class over one Call
 
 from __future__ import annotations
 
+from glia.client.checkpoints import CheckpointCalls
 from glia.client.conversations import ConversationCalls
 from glia.client.generation import GenerationCalls
 from glia.client.groups import GroupCalls
@@ -28,6 +29,7 @@ class Client(
     GenerationCalls,
     ConversationCalls,
     TraceCalls,
+    CheckpointCalls,
     PeerCalls,
     LinkCalls,
     GroupCalls,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NewType
 
 from blake3 import blake3
 
@@ -23,10 +24,12 @@ from glia.graph.conversation import (
     is_name,
 )
 from glia.graph.fields import Fields, encode_text
-from glia.graph.ids import ID_BYTES, ModelId, WindowId
+from glia.graph.ids import ID_BYTES, ModelId, WindowId, derive
 from glia.graph.privacy import Visibility
 from glia.graph.sampling import SAMPLING_BYTES, decode_sampling, encode_sampling
 from glia.graph.tokens import TOKEN_BYTES, pack_tokens, unpack_tokens
+
+ConversationId = NewType("ConversationId", bytes)
 
 VERSION = 2
 _OLDEST = 1  # the same, but that no message says how it was chosen
@@ -76,6 +79,11 @@ def begin_file(records: Sequence[Record]) -> tuple[bytes, bytes]:
         data, check = encode_record(record, check)
         parts.append(data)
     return b"".join(parts), check
+
+
+def id_of(begin: Begin) -> ConversationId:
+    """What stays the same of a conversation, wherever its file is."""
+    return ConversationId(derive("glia 2026 v1 conversation", _encode(begin)))
 
 
 def encode_record(record: Record, before: bytes) -> tuple[bytes, bytes]:

@@ -207,6 +207,38 @@ class ConversationValue(Struct, frozen=True):
     expires_s: float | None = None
 
 
+class RestoredValue(Struct, frozen=True):
+    """A conversation of a checkpoint.
+
+    what: new, goes_on (it says more than what was here), same, or newer (what is here says
+        more, and stays).
+    """
+
+    name: str
+    what: str
+    model: str
+    model_id: Name
+    num_tokens: int
+    num_messages: int
+    tip: Name | None = None
+
+
+class MovedValue(Struct, frozen=True):
+    """What a Body knows of its Soul's moves.
+
+    epoch, sequence: of the last move and the last checkpoint that is known of.
+    lease_s: until when it may go on by itself, 0: for ever; seconds since 1970, UTC.
+    num_moved: conversations that the Body of neuron `holder` has since `moved_s`.
+    """
+
+    epoch: int
+    sequence: int
+    lease_s: float
+    num_moved: int
+    holder: str
+    moved_s: float
+
+
 class RunValue(Struct, frozen=True):
     """One request in `ps`. `state`: waiting, loading, running, or how it ended.
 

@@ -17,6 +17,15 @@ from __future__ import annotations
 import msgspec
 
 from glia.local.messages.base import Call, Done, Event, Failed, Progress, Reply
+from glia.local.messages.checkpoints import (
+    Checkpoint,
+    CheckpointReply,
+    Heed,
+    Moves,
+    MovesReply,
+    Restore,
+    RestoreReply,
+)
 from glia.local.messages.conversations import (
     ConversationReply,
     Conversations,
@@ -145,6 +154,10 @@ ClientMessage = (
     | Card
     | Grant
     | Revoke
+    | Checkpoint
+    | Restore
+    | Heed
+    | Moves
     | Shutdown
     | Attach
     | Staging
@@ -196,6 +209,9 @@ DaemonMessage = (
     | GroupsReply
     | CardReply
     | GrantReply
+    | CheckpointReply
+    | RestoreReply
+    | MovesReply
     | Matched
     | Leased
     | Sealed
@@ -213,16 +229,18 @@ daemon_decoder: msgspec.msgpack.Decoder[DaemonMessage] = msgspec.msgpack.Decoder
 __all__ = [
     "MAX_FRAME_BYTES", "MAX_REPLAY_BYTES", "PROTOCOL_VERSION", "AddModel", "AddPeer", "Adopt",
     "Attach", "BanPeer", "Call", "Cancel", "CancelRun", "Card", "CardReply", "Chain",
-    "ChainReply", "Check", "CheckReply", "ClientMessage", "ConversationReply", "Conversations",
-    "ConversationsReply", "CreateGroup", "DaemonMessage", "Done", "Emitted", "EngineStats",
-    "Event", "Evict", "EvictL0", "EvictReply", "Explain", "ExplainReply", "Failed", "Fetch",
-    "FetchReply", "Flush", "Forget", "ForgetL0", "ForgetPeer", "ForgetReply", "Fork", "Gc",
-    "GcReply", "Generate", "Generated", "Grant", "GrantReply", "Groups", "GroupsReply", "Hello",
-    "Identity", "IdentityReply", "JoinGroup", "Known", "Lease", "Leased", "LeaveGroup", "Links",
-    "LinksReply", "Match", "Matched", "Meet", "Models", "ModelsReply", "NextBlock",
+    "ChainReply", "Check", "CheckReply", "Checkpoint", "CheckpointReply", "ClientMessage",
+    "ConversationReply", "Conversations", "ConversationsReply", "CreateGroup", "DaemonMessage",
+    "Done", "Emitted", "EngineStats", "Event", "Evict", "EvictL0", "EvictReply", "Explain",
+    "ExplainReply", "Failed", "Fetch", "FetchReply", "Flush", "Forget", "ForgetL0",
+    "ForgetPeer", "ForgetReply", "Fork", "Gc", "GcReply", "Generate", "Generated", "Grant",
+    "GrantReply", "Groups", "GroupsReply", "Heed", "Hello", "Identity", "IdentityReply",
+    "JoinGroup", "Known", "Lease", "Leased", "LeaveGroup", "Links", "LinksReply", "Match",
+    "Matched", "Meet", "Models", "ModelsReply", "Moves", "MovesReply", "NextBlock",
     "NextBlockReply", "Peers", "PeersReply", "Progress", "Publish", "PublishReply",
-    "ReadConversation", "Ready", "Release", "Replay", "Replayed", "Reply", "Revoke",
-    "RotateGroup", "Run", "Runs", "RunsReply", "Seal", "Sealed", "ShowGroup", "Shutdown",
-    "Staging", "Status", "StatusReply", "Trace", "TraceReply", "Welcome", "Where", "WhereReply",
-    "Withdraw", "WithdrawReply", "client_decoder", "daemon_decoder", "encoder",
+    "ReadConversation", "Ready", "Release", "Replay", "Replayed", "Reply", "Restore",
+    "RestoreReply", "Revoke", "RotateGroup", "Run", "Runs", "RunsReply", "Seal", "Sealed",
+    "ShowGroup", "Shutdown", "Staging", "Status", "StatusReply", "Trace", "TraceReply",
+    "Welcome", "Where", "WhereReply", "Withdraw", "WithdrawReply", "client_decoder",
+    "daemon_decoder", "encoder",
 ]  # fmt: skip

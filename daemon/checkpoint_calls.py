@@ -1,0 +1,116 @@
+"""What people ask of a Soul's checkpoints. No state of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trio
+
+from daemon.parts import Parts
+from daemon.restoring import Planned, Restored
+from daemon.soul_key import read_soul
+from daemon.soul_state import read_claim
+from glia.errors import BadCheckpoint, BadRequest, MalformedParticle
+from glia.local import messages as m
+from glia.local.values import MovedValue, RestoredValue
+
+CheckpointCall = m.Checkpoint | m.Restore | m.Heed | m.Moves
+
+_MOST_TOLD = 1000
+_SECOND_US = 1_000_000
+
+
+async def answer(parts: Parts, call: CheckpointCall) -> m.Reply:
+    """The reply to a call. Raises: GliaError."""
+    match call:
+        case m.Checkpoint():
+            return await _checkpoint(parts, call)
+        case m.Restore():
+            path, names, secret = _path(call.path), call.names, call.secret
+            restored = await parts.restoring.restore(
+                path, secret, names, dry=call.dry, anyway=call.anyway
+            )
+            return _restored(call, restored)
+        case m.Heed():
+            await _heed(parts, _path(call.path))
+            return await _moves(parts, call)
+        case m.Moves():
+            return await _moves(parts, call)
+
+
+async def _checkpoint(parts: Parts, call: m.Checkpoint) -> m.CheckpointReply:
+    made = await parts.checkpointing.make(call.names, _path(call.path), is_kept=call.is_kept)
+    return m.CheckpointReply(
+        id=call.id,
+        soul=made.soul,
+        epoch=made.epoch,
+        sequence=made.sequence,
+        num_conversations=made.num_conversations,
+        num_moved=made.num_moved,
+        size_bytes=made.size_bytes,
+    )
+
+
+def _restored(call: m.Restore, restored: Restored) -> m.RestoreReply:
+    checkpoint = restored.checkpoint
+    return m.RestoreReply(
+        id=call.id,
+        soul=restored.soul,
+        epoch=checkpoint.epoch,
+        sequence=checkpoint.sequence,
+        time_s=checkpoint.time_us / _SECOND_US,
+        holder=checkpoint.holder,
+        conversations=[_value(each) for each in restored.planned[:_MOST_TOLD]],
+        total=len(restored.planned),
+        claim=str(restored.claim) if restored.claim is not None else "",
+    )
+
+
+def _value(planned: Planned) -> RestoredValue:
+    head = planned.journal.replay.head
+    return RestoredValue(
+        name=planned.name,
+        what=planned.what,
+        model=head.begin.model,
+        model_id=head.begin.model_id,
+        num_tokens=head.num_tokens,
+        num_messages=head.num_messages,
+        tip=head.tip,
+    )
+
+
+async def _heed(parts: Parts, path: Path) -> None:
+    """Raises: BadCheckpoint (no claim, or of another Soul), BadRequest (nothing is there)."""
+    try:
+        claim = await trio.to_thread.run_sync(read_claim, path)
+    except MalformedParticle as error:
+        raise BadCheckpoint(error.message) from error
+    if claim is None:
+        raise BadRequest(f"{path}: No such file", hint="FILE.claim is beside what was restored")
+    if claim.soul.hex() != parts.soul.moves.soul:
+        raise BadCheckpoint("a claim of a Soul that made no checkpoint here")
+    await parts.soul.heed(claim)
+
+
+async def _moves(parts: Parts, call: m.Heed | m.Moves) -> m.MovesReply:
+    moves = parts.soul.moves
+    try:
+        soul = (await trio.to_thread.run_sync(read_soul, parts.paths.soul_key)).name
+    except BadRequest:
+        soul = None
+    value = MovedValue(
+        epoch=moves.epoch,
+        sequence=moves.sequence,
+        lease_s=moves.lease_us / _SECOND_US,
+        num_moved=len(moves.moved),
+        holder=moves.holder,
+        moved_s=moves.moved_us / _SECOND_US,
+    )
+    return m.MovesReply(call.id, soul, value)
+
+
+def _path(text: str) -> Path:
+    path = Path(text)
+    if not path.is_absolute() or "\0" in text:
+        raise BadRequest(f"not an absolute path: {text[:80]!r}")
+    return path

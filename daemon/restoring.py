@@ -1,0 +1,315 @@
+"""A checkpoint is restored: every conversation of it, or none, whatever happens meanwhile.
+
+read      the file, opened with the Soul's key: what is not whole is refused here
+plan      against what is here: what is new, goes on, is here, or is another
+stage     all files and the Soul's state, in a directory under another name
+commit    one rename: from here on the next start goes on where this one ends
+move      files to their places, the state last
+claim     beside the checkpoint: the Body that made it lets go
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+from msgspec import structs
+
+from daemon.conversations import Conversations
+from daemon.mending import Kept
+from daemon.neuron_key import neuron_signer
+from daemon.paths import Paths
+from daemon.soul_key import read_soul
+from daemon.soul_state import Moves, SoulState, claim_path, read_claim
+from daemon.whole_file import write_private
+from glia.errors import BadCheckpoint, BadRequest, GliaError, MalformedParticle, StoreBroken
+from glia.graph.checkpoint import MAX_CHECKPOINT_BYTES, Checkpoint, open_checkpoint, read_files
+from glia.graph.claim import Claim, sign_claim
+from glia.graph.journal import Journal, id_of
+from glia.graph.neuron import NeuronId
+from glia.graph.soul import Soul
+from glia.store.files import sync_directory
+
+_SECOND_US = 1_000_000
+_LEEWAY_US = 120 * _SECOND_US  # by which another clock may differ
+_STATE = "soul.json"
+_log = logging.getLogger("gliad.soul")
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What becomes of one conversation.
+
+    Attributes:
+        what: new, goes_on (it says more than what is here), same, or newer (what is here says
+            more, and stays).
+    """
+
+    name: str
+    what: str
+    data: bytes
+    journal: Journal
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was restored, or would be.
+
+    Attributes:
+        claim: where the claim stands that makes the other Body let go; None where it could not
+            be written beside the checkpoint.
+    """
+
+    checkpoint: Checkpoint
+    soul: bytes
+    planned: tuple[Planned, ...]
+    claim: Path | None
+
+
+class Restoring:
+    """The one that restores."""
+
+    def __init__(
+        self,
+        conversations: Conversations,
+        state: SoulState,
+        paths: Paths,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._conversations, self._state = conversations, state
+        self._paths, self._now_s = paths, now_s
+
+    async def restore(
+        self,
+        path: Path,
+        secret: bytes | None,
+        names: Sequence[str],
+        *,
+        dry: bool = False,
+        anyway: bool = False,
+    ) -> Restored:
+        """Have a checkpoint's conversations here (none named: all).
+
+        Args:
+            secret: the Soul's; None: this Body's own.
+            dry: only say what would be.
+            anyway: though it is known to be old, or another Body may go on with them.
+        Raises: BadCheckpoint, BadRequest (it is old, or elsewhere; what is here is another of
+            that name), ConversationBusy, StoreBroken, StoreFull.
+        """
+        async with self._state.changing:
+            soul = await trio.to_thread.run_sync(self._soul, secret)
+            checkpoint = await trio.to_thread.run_sync(
+                lambda: open_checkpoint(_read(path), soul), abandon_on_cancel=True
+            )
+            holder = await trio.to_thread.run_sync(neuron_signer, self._paths.neuron_key)
+            claim = await trio.to_thread.run_sync(_claim_beside, path)
+            if claim is not None and claim.soul != soul.name:
+                claim = None
+            if not anyway:
+                self._check_age(checkpoint, soul, claim, holder.neuron)
+            with ExitStack() as held:
+                planned = await self._plan(checkpoint, names, held)
+                if dry:
+                    return Restored(checkpoint, soul.name, planned, None)
+                with trio.CancelScope(shield=True):
+                    moves = self._moves_after(checkpoint, soul, claim, planned)
+                    await self._commit(planned, moves)
+                    written = await self._claim(path, checkpoint, soul, holder.neuron, planned)
+        return Restored(checkpoint, soul.name, planned, written)
+
+    def _soul(self, secret: bytes | None) -> Soul:
+        return Soul(secret) if secret is not None else read_soul(self._paths.soul_key)
+
+    def _check_age(
+        self, checkpoint: Checkpoint, soul: Soul, claim: Claim | None, own: NeuronId
+    ) -> None:
+        """Raises: BadRequest where it is known not to be the last, or that another may go on."""
+        known = self._state.of(soul.name)
+        anyway = "gliad restore FILE --anyway takes it all the same"
+        if claim is not None and claim.epoch > checkpoint.epoch and claim.holder != own:
+            raise BadRequest(
+                f"another Body ({claim.holder.hex()[:12]}) has restored it since", hint=anyway
+            )
+        if checkpoint.sequence < known.sequence or checkpoint.epoch < known.epoch:
+            raise BadRequest(
+                f"an older checkpoint: number {checkpoint.sequence} of move {checkpoint.epoch}, "
+                f"while number {known.sequence} of move {known.epoch} is known here",
+                hint=f"restore the last one; {anyway}",
+            )
+        now_us = int(self._now_s() * _SECOND_US)
+        left_us = checkpoint.lease_us + _LEEWAY_US - now_us
+        if checkpoint.lease_us and left_us > 0 and checkpoint.holder != own:
+            raise BadRequest(
+                f"the Body that made it may go on for {left_us // _SECOND_US:,} s more",
+                hint=f"wait, or where that Body is gone for good: {anyway}",
+            )
+
+    async def _plan(
+        self, checkpoint: Checkpoint, names: Sequence[str], held: ExitStack
+    ) -> tuple[Planned, ...]:
+        """Raises: BadRequest, ConversationBusy; afterwards nobody else is at them."""
+        journals = await trio.to_thread.run_sync(read_files, checkpoint)
+        found = {
+            journal.replay.head.begin.name: (data, journal)
+            for data, journal in zip(checkpoint.files, journals, strict=True)
+        }
+        absent = [name for name in names if name not in found]
+        if absent:
+            raise BadRequest(
+                f"no conversation {absent[0][:80]!r} is in it", hint="gliad restore FILE --dry-run"
+            )
+        planned = []
+        for name in names or found:
+            held.enter_context(self._conversations.restoring(name))
+            data, journal = found[name]
+            here = b""
+            if name in self._conversations:
+                past = self._conversations.past([name], at_them=True)
+                here = await trio.to_thread.run_sync(past.data, name)
+            planned.append(Planned(name, _what(name, here, data), data, journal))
+        return tuple(planned)
+
+    def _moves_after(
+        self, checkpoint: Checkpoint, soul: Soul, claim: Claim | None, planned: Sequence[Planned]
+    ) -> Moves:
+        known = self._state.of(soul.name)
+        epochs = [known.epoch, checkpoint.epoch, claim.epoch if claim is not None else 0]
+        back = {id_of(each.journal.replay.head.begin).hex() for each in planned}
+        return structs.replace(
+            known,
+            epoch=max(epochs) + 1,
+            sequence=max(known.sequence, checkpoint.sequence),
+            lease_us=0,
+            moved=tuple(name for name in known.moved if name not in back),
+        )
+
+    async def _commit(self, planned: Sequence[Planned], moves: Moves) -> None:
+        files = {each.name: each.data for each in planned if each.what in ("new", "goes_on")}
+        await trio.to_thread.run_sync(_stage, self._paths, files, self._state.encoded(moves))
+        await trio.to_thread.run_sync(finish_restoring, self._paths)
+        self._state.moves = moves
+        for each in planned:
+            if each.name in files:
+                journal = each.journal
+                kept = Kept(journal.replay.head, journal.size_bytes, journal.check)
+                self._conversations.was_restored(each.name, kept)
+
+    async def _claim(
+        self,
+        path: Path,
+        checkpoint: Checkpoint,
+        soul: Soul,
+        holder: NeuronId,
+        planned: Sequence[Planned],
+    ) -> Path | None:
+        """Say who has them now: in the data dir, and beside the checkpoint where that can be."""
+        claim = Claim(
+            soul=soul.name,
+            epoch=self._state.moves.epoch,
+            sequence=checkpoint.sequence,
+            time_us=int(self._now_s() * _SECOND_US),
+            holder=holder,
+            conversations=tuple(sorted(id_of(p.journal.replay.head.begin) for p in planned)),
+        )
+        data = sign_claim(claim, soul)
+        with suppress(OSError):
+            await trio.to_thread.run_sync(write_private, self._paths.soul_claim, data)
+        try:
+            await trio.to_thread.run_sync(write_private, claim_path(path), data)
+            await self._state.watch(claim_path(path))
+        except (OSError, GliaError) as error:
+            _log.warning("the claim does not stand beside %s: %s", path, error)
+            return None
+        return claim_path(path)
+
+
+def _what(name: str, here: bytes, data: bytes) -> str:
+    """Raises: BadRequest where what is here is another."""
+    if not here:
+        return "new"
+    if here == data:
+        return "same"
+    if data.startswith(here):
+        return "goes_on"
+    if here.startswith(data):
+        return "newer"
+    raise BadRequest(
+        f"{name} is here, and says something else than in the checkpoint",
+        hint=f"gliad fork {name} NEW, gliad forget {name}, then restore; or name those you want",
+    )
+
+
+def finish_restoring(paths: Paths) -> None:
+    """Go on with what was committed, if a crash came between; what was not is removed.
+
+    Raises: StoreBroken, StoreFull.
+    """
+    committed = paths.restoring
+    try:
+        shutil.rmtree(_partial(paths), ignore_errors=True)
+        if not committed.is_dir():
+            return
+        paths.conversations.mkdir(mode=0o700, exist_ok=True)
+        for file in sorted(committed.glob("*.conv")):
+            os.replace(file, paths.conversations / file.name)
+        sync_directory(paths.conversations)
+        state = committed / _STATE
+        if state.exists():
+            os.replace(state, paths.soul_state)
+            sync_directory(paths.data_dir)
+        committed.rmdir()
+        sync_directory(paths.data_dir)
+    except OSError as error:
+        raise StoreBroken(
+            f"{committed}: {error.strerror}", hint="gliad stop, then gliad start goes on with it"
+        ) from error
+
+
+def _stage(paths: Paths, files: dict[str, bytes], state: bytes) -> None:
+    """Raises: StoreBroken; then nothing has changed."""
+    partial = _partial(paths)
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(mode=0o700)
+        for name, data in {**{f"{n}.conv": d for n, d in files.items()}, _STATE: state}.items():
+            write_private(partial / name, data)
+        sync_directory(partial)
+        os.rename(partial, paths.restoring)
+        sync_directory(paths.data_dir)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise StoreBroken(
+            f"{partial}: {error.strerror}: nothing is restored", hint="df -h; free some space"
+        ) from error
+
+
+def _read(path: Path) -> bytes:
+    """Raises: BadRequest, BadCheckpoint (too large)."""
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size > MAX_CHECKPOINT_BYTES:
+                raise BadCheckpoint("no checkpoint is as large as that")
+            return file.read(MAX_CHECKPOINT_BYTES + 1)
+    except OSError as error:
+        raise BadRequest(f"{path}: {error.strerror}", hint="gliad checkpoint --to FILE") from error
+
+
+def _claim_beside(path: Path) -> Claim | None:
+    """What is claimed of a checkpoint; what cannot be read says nothing."""
+    try:
+        return read_claim(claim_path(path))
+    except (MalformedParticle, StoreBroken) as error:
+        _log.warning("%s: %s", claim_path(path), error.message)
+        return None
+
+
+def _partial(paths: Paths) -> Path:
+    return paths.restoring.with_name(f"{paths.restoring.name}.partial")
