@@ -115,8 +115,8 @@ class Checkpointing:
         files = await trio.to_thread.run_sync(lambda: [past.data(name) for name in here])
         begins = [self._conversations.head(name).begin for name in here]
         moves = self._state.of(soul.name)
-        moves = structs.replace(moves, sequence=moves.sequence + 1, lease_us=lease_us)
-        await self._state.keep(moves)
+        moves = structs.replace(moves, sequence=moves.sequence + 1)
+        await self._state.keep(moves)  # first: no two have one number
         checkpoint = Checkpoint(
             epoch=moves.epoch,
             sequence=moves.sequence,
@@ -127,6 +127,7 @@ class Checkpointing:
             files=tuple(data for data in files if data),
         )
         size_bytes = await trio.to_thread.run_sync(_write, path, checkpoint, soul)
+        await self._state.keep(structs.replace(moves, lease_us=lease_us))
         if is_kept:
             await self._state.watch(claim_path(path))
         return Made(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import getpass
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from daemon.soul_key import (
 )
 from daemon.verbs.arguments import absolute
 from glia.client import Client
-from glia.errors import BadRequest
+from glia.errors import BadRequest, NotRunning
 from glia.graph.soul import is_locked
 from glia.local.messages import MovesReply
 
@@ -113,13 +114,14 @@ def _create(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     paths = Paths(args.data_dir)
     name = read_soul(paths.soul_key).name
-    with Client.connect(args.data_dir) as client:
+    known = None
+    with suppress(NotRunning), Client.connect(args.data_dir, timeout_s=0.0) as client:
         known = client.moves()
     if args.json:
-        show.as_json({"soul": name, **_as_dict(known)})
+        show.as_json({"soul": name, **(_as_dict(known) if known is not None else {})})
         return 0
     show.line(f"soul {name.hex()}")
-    for line in _lines(known):
+    for line in _lines(known) if known is not None else ():
         show.line(line)
     return 0
 

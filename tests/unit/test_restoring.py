@@ -259,6 +259,26 @@ def test_a_lease_keeps_others_back_until_it_is_over(tmp_path: Path) -> None:
     assert late.state.moves.lease_us == 0
 
 
+def test_a_lease_is_renewed_by_what_was_written_alone(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    old = body(tmp_path / "old", CheckpointConfig(1.0, str(shared / "soul.glia"), 0, 2.0), 1.0)
+    old.say("a", 1, 2)
+    trio.run(old.checkpointing._make_by_itself, shared / "soul.glia")
+    assert old.state.moves.lease_us == 7201 * 10**6
+    with pytest.raises(ConversationMoved, match="may go on till 1970-01-01"):
+        old.say("a", 3)  # long over by the clock of the day
+    later = body(tmp_path / "old", CheckpointConfig(1.0, str(shared / "soul.glia"), 0, 2.0), 4e9)
+    shared.rename(tmp_path / "gone")
+    with pytest.raises(BadRequest):
+        trio.run(later.checkpointing._make_by_itself, shared / "soul.glia")
+    with pytest.raises(ConversationMoved):
+        later.say("a", 3)
+    (tmp_path / "gone").rename(shared)
+    trio.run(later.checkpointing._make_by_itself, shared / "soul.glia")
+    later.say("a", 3)
+
+
 def test_older_ones_are_kept_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "soul.glia"
     old = body(tmp_path / "old", CheckpointConfig(1.0, str(path), 2, 0.0))
