@@ -68,7 +68,7 @@ class Adopter:
         before: WindowRecord | None,
         record: WindowRecord,
         key: PrefixKey,
-        particles: Sequence[bytes | None],
+        particles: Sequence[memoryview | None],
         seen: int,
     ) -> int:
         """Enter one window. Returns: the changes of `hidden` that were seen now.
@@ -99,8 +99,8 @@ class Adopter:
         binding: Binding,
         before: WindowRecord | None,
         record: WindowRecord,
-        particles: Sequence[bytes | None],
-    ) -> Sequence[bytes]:
+        particles: Sequence[memoryview | None],
+    ) -> Sequence[bytes | memoryview]:
         """All of the window's particles."""
         sent = [particle for particle in particles if particle is not None]
         if len(sent) == len(particles):
@@ -112,15 +112,17 @@ class Adopter:
         binding: Binding,
         before: WindowRecord | None,
         record: WindowRecord,
-        particles: Sequence[bytes | None],
-    ) -> Sequence[bytes]:
-        found: list[bytes] = []
+        particles: Sequence[memoryview | None],
+    ) -> Sequence[bytes | memoryview]:
+        found: list[bytes | memoryview] = []
         expected = expected_blocks(record, before, binding.profile)
-        for each, particle in zip(expected, particles, strict=True):
-            if particle is None:
-                particle = self._store.read_block(each.block_id)
-                take_block(particle, each)
-            found.append(particle)
+        for each, sent in zip(expected, particles, strict=True):
+            if sent is not None:
+                found.append(sent)
+                continue
+            stored = self._store.read_block(each.block_id)
+            take_block(stored, each)
+            found.append(stored)
         return found
 
     async def _check_base(self, prev: WindowId, before: WindowRecord | None, seen: int) -> int:
@@ -157,7 +159,7 @@ class Adopting:
         self.is_expected = False
         self.records: list[WindowRecord] = []
 
-    async def take(self, record: WindowRecord, particles: Sequence[bytes | None]) -> None:
+    async def take(self, record: WindowRecord, particles: Sequence[memoryview | None]) -> None:
         """Enter a window into L1.
 
         Args: particles: by layer, verified; None where the block is in L2.

@@ -131,7 +131,7 @@ class Bringing:
             return "slow"
         return why or ("nobody" if len(self._chain) < wanted.num_windows else "")
 
-    async def take(self, record: WindowRecord, particles: Sequence[bytes | None]) -> None:
+    async def take(self, record: WindowRecord, particles: Sequence[memoryview | None]) -> None:
         """A window came (Sink)."""
         await self._sink.take(record, particles)
         now_s = trio.current_time()

@@ -264,7 +264,7 @@ class _Telling:
     size: int
     num: int
 
-    async def take(self, record: WindowRecord, particles: Sequence[bytes | None]) -> None:
+    async def take(self, record: WindowRecord, particles: Sequence[memoryview | None]) -> None:
         """See Adopting."""
         await self.sink.take(record, particles)
         self.tell("fetching", self.size * len(self.sink.records), self.size * self.num)

@@ -107,7 +107,7 @@ class Meeting:
         finally:
             self._shelf.close()
 
-    async def take(self, record: WindowRecord, particles: Sequence[bytes | None]) -> None:
+    async def take(self, record: WindowRecord, particles: Sequence[memoryview | None]) -> None:
         """The window before those that came is here, too (Sink)."""
         if record.position_start < self._run.num_done:  # it was computed sooner
             self._transfer.cancel()

@@ -28,7 +28,6 @@ from glia.store.heard import Heard
 from glia.store.published import Published
 from p2p.bulk.client import BulkDialer
 from p2p.bulk.server import BulkServer
-from p2p.bulk.tls import Identity
 from p2p.choosing import by_turns
 from p2p.getter import Close
 from p2p.hints import Hints
@@ -86,7 +85,6 @@ class Peering:
         self.why_off = "it is being joined"
         self.settled = trio.Event()
         self.on_up: list[Callable[[], None]] = []
-        self._identity = Identity.new()
         self._offer: Offer | None = None
         self._upload = UploadLimit(config.upload_bytes)
         self._spares: dict[str, SpareStreams] = {}
@@ -100,8 +98,8 @@ class Peering:
         host = self._ports.host
         host.serve(INTRODUCTION, introducer(self.signer, host.peer_id))
         self._introducing = Introducing(host, self.ledger)
-        self._dialer = BulkDialer(host, self._identity)
-        self._bulk = BulkServer(host, self._identity)
+        self._dialer = BulkDialer(host)
+        self._bulk = BulkServer(host)
         for peer, entry in self.ledger.entries():
             if entry.is_banned:
                 with suppress(BadRequest):  # whoever changed the file named no peer

@@ -50,7 +50,7 @@ class Shelf:
         self.is_of_another = False
 
     async def put(
-        self, record: WindowRecord, key: PrefixKey, particles: Sequence[bytes | None]
+        self, record: WindowRecord, key: PrefixKey, particles: Sequence[memoryview | None]
     ) -> None:
         """Keep a window whose bytes were verified. Raises: ArenaExhausted."""
         await self._shelves.put(self, record, key, particles)
@@ -115,7 +115,7 @@ class Shelves:
         shelf: Shelf,
         record: WindowRecord,
         key: PrefixKey,
-        particles: Sequence[bytes | None],
+        particles: Sequence[memoryview | None],
     ) -> None:
         """As Shelf.put."""
         size = shelf.binding.profile.window_particle_bytes

@@ -21,8 +21,8 @@ from p2p.offer import Candidate, Offer
 
 _PART_BYTES = 56 * 1024  # of a frame's 64 KiB; the rest is lengths, names and the last record
 _LINKS_BYTES = 56 * 1024
-# two blocks of 64 KiB; of larger pieces the C library keeps none (glia/allocator.py)
-_BODIES_BYTES = 132 * 1024
+# three blocks of 64 KiB; of much larger pieces the C library keeps none (glia/allocator.py)
+_BODIES_BYTES = 200 * 1024
 
 
 def best_candidates(found: Sequence[Candidate], classes: Sequence[str]) -> list[Candidate]:

@@ -15,23 +15,28 @@ from typing import Protocol
 
 import trio
 
-from glia.errors import NetworkError, RemoteProtocolError
+from glia.errors import NetworkError, PeerLost, RemoteProtocolError
 from glia.graph.window import WindowRecord
-from p2p.frames import LENGTH, Reader, encode_frame, send_body
+from p2p.frames import encode_frame, send_body
 from p2p.getter import Action, Ask, Close, Counts, Open, Session
 from p2p.host import PeerId, Stream
+from p2p.incoming import Incoming
 from p2p.messages import GetBlocks, encode
 from p2p.source import TICK_S, Verdict
 
 RESET_S = 1.0
+_READ_BYTES = 200 * 1024  # what one record of a bulk stream brings; see p2p/answers.py
 _log = logging.getLogger("gliad.p2p.fetching")
 
 
 class Sink(Protocol):
     """Where whole windows go, in order, one at a time."""
 
-    async def take(self, record: WindowRecord, particles: Sequence[bytes | None]) -> None:
-        """Particles by layer, verified; None where the block was held here already."""
+    async def take(self, record: WindowRecord, particles: Sequence[memoryview | None]) -> None:
+        """Particles by layer, verified; None where the block was held here already.
+
+        Good until this returns: who keeps them copies them.
+        """
 
 
 @dataclass(eq=False)
@@ -156,18 +161,12 @@ class Fetch:
 
     async def _read(self, peer: PeerId, stream: Stream) -> None:
         session = self._session
-        reader = Reader(stream, lambda num: session.heard(peer, num, trio.current_time()))
-        while (length := await reader.length()) is not None:
-            size = session.expects(peer)
-            if size is None:
-                raise RemoteProtocolError("bytes that nobody asked for")
-            if length == 0:
-                session.absent(peer)
-            elif length == size:
-                session.arrived(peer, await reader.exactly(size))
-            else:
-                raise RemoteProtocolError(f"{length} bytes where a block has {size}")
-            if reader.num_buffered < LENGTH.size + (session.expects(peer) or 0):
-                self._step()  # all that came was looked at
-                if session.ready() is not None or session.is_over:
-                    self._wake.set()
+        incoming = Incoming(lambda: session.expects(peer), lambda data: session.arrived(peer, data))
+        while data := await stream.receive_some(_READ_BYTES):
+            session.heard(peer, len(data), trio.current_time())
+            incoming.took(data)
+            self._step()
+            if session.ready() is not None or session.is_over:
+                self._wake.set()
+        if not incoming.is_between:
+            raise PeerLost("the stream ended in the middle of a block")

@@ -25,7 +25,7 @@ PROGRESS_BYTES = 80 * 1024
 PROGRESS_S = 10.0
 
 _READ_BYTES = 128 * 1024  # fewer reads, fewer window updates; the C library maps larger ones
-_PIECE_BYTES = 132 * 1024  # sent under one deadline
+_PIECE_BYTES = 200 * 1024  # sent under one deadline
 _PIECE_S = PROGRESS_S * _PIECE_BYTES / PROGRESS_BYTES
 
 

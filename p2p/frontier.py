@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from glia.errors import MalformedParticle
 from glia.graph.ids import BlockId
@@ -21,17 +22,22 @@ from p2p.source import Want
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window that is whole. `particles`: by layer; None where the block was held here."""
+    """A window that is whole.
+
+    Attributes:
+        particles: by layer, good until it was delivered; None where the block was held here.
+    """
 
     record: WindowRecord
-    particles: tuple[bytes | None, ...]
+    particles: tuple[memoryview | None, ...]
 
 
 @dataclass(eq=False, slots=True)
 class _OpenWindow:
     record: WindowRecord
-    particles: list[bytes | None]
+    particles: list[memoryview | None]
     num_missing: int
+    room: bytearray | None = None
 
 
 class Frontier:
@@ -57,7 +63,9 @@ class Frontier:
         self._first = records[0].position_start // profile.block_size if records else 0
         self._held, self._from_back = held, from_back
         self._most = max(1, budget_bytes // profile.window_particle_bytes)
+        self._ends = list(accumulate(profile.particle_sizes))
         self._windows: deque[_OpenWindow] = deque()
+        self._rooms: list[bytearray] = []  # to be used again: the kernel takes long to find new
         self._end = len(records)
         self.num_done = 0
         self.free: list[Want] = []  # asked of nobody, in order
@@ -121,11 +129,16 @@ class Frontier:
         if lost:
             self.free = sorted([*self.free, *lost], key=lambda want: (want.window, want.layer))
 
-    def keep(self, want: Want, particle: bytes) -> None:
-        """A wanted block came, and was verified."""
+    def keep(self, want: Want, particle: bytes | memoryview) -> None:
+        """A wanted block came, and was verified; it is copied."""
         want.is_done = True
         window = self._windows[want.window - self.num_done]
-        window.particles[want.layer] = particle
+        if window.room is None:
+            window.room = self._rooms.pop() if self._rooms else bytearray(self._ends[-1])
+        end = self._ends[want.layer]
+        place = memoryview(window.room)[end - len(particle) : end]
+        place[:] = particle
+        window.particles[want.layer] = place
         window.num_missing -= 1
 
     def ready(self) -> Window | None:
@@ -135,8 +148,10 @@ class Frontier:
         return Window(self._windows[0].record, tuple(self._windows[0].particles))
 
     def delivered(self) -> None:
-        """The window that was ready is somebody else's now."""
-        self._windows.popleft()
+        """The window that was ready was copied by whoever wants it."""
+        room = self._windows.popleft().room
+        if room is not None:
+            self._rooms.append(room)
         self.num_done += 1
 
     def blame(self, window: int, error: MalformedParticle) -> None:

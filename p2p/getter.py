@@ -184,20 +184,16 @@ class Session:
         else:
             self._drop(peer, Verdict.LIED)
 
-    def absent(self, peer: PeerId) -> None:
-        """A peer does not have what it was to send next."""
-        source = self._sources.get(peer)
-        if source is not None and source.queue:
-            want = source.answered()
-            source.lacked(want)
-            self._frontier.set_free([want])
-
-    def arrived(self, peer: PeerId, particle: bytes) -> None:
-        """A particle came from a peer, as the next one that it owed."""
+    def arrived(self, peer: PeerId, particle: bytes | memoryview) -> None:
+        """The next one that a peer owed came, or, where it is empty, is not there. It is copied."""
         source = self._sources.get(peer)
         if source is None or not source.queue:
             return
         want = source.answered()
+        if not particle:
+            source.lacked(want)
+            self._frontier.set_free([want])
+            return
         if not self._frontier.is_wanted(want):
             self.counts.num_duplicates += 1
             return

@@ -57,7 +57,7 @@ from p2p.turns import Turns
 from p2p.upload import SendingBudget, UploadLimit
 
 T = TypeVar("T")
-_LOOKED_UP = 256  # names of blocks, at once; a batch of small ones
+_LOOKED_UP = 256  # names of blocks, at once, at most; a batch of small ones
 _ANSWER_BYTES = 2 * MAX_FRAME_BYTES  # what one frame's worth of records takes
 _log = logging.getLogger("gliad.p2p.provider")
 _Answer = Callable[[Stream, bytes], Awaitable[None]]
@@ -127,6 +127,7 @@ class Provider:
         self._answers = SendingBudget(self._limits.answers_bytes, _ANSWER_BYTES)
         self._read = read
         self._questions, self._wants = Turns(), Turns()
+        self._num_fitting = _LOOKED_UP
         self._sending = trio.Lock()  # first come, first served
         self._is_here: Callable[[PeerId], bool] = lambda _: True
 
@@ -234,13 +235,21 @@ class Provider:
         with self._budget.hold(self._room_bytes()) as held:
             into = memoryview(bytearray(held.num_bytes))
             while at < len(names):
-                some = names[at : at + _LOOKED_UP]
+                some = names[at : at + self._num_fitting]
                 found = await self._read(lambda: self._offer.read_blocks(some, into))  # noqa: B023
                 if not found:
                     break
+                self._learn(len(some), len(found))
                 await self._send_bodies(stream, found)
                 at += len(found)
         return at
+
+    def _learn(self, num_asked: int, num_found: int) -> None:
+        """How many to look up next time: hardly more than fit, for each costs as much as a read."""
+        if num_found < num_asked:
+            self._num_fitting = num_found + 1
+        elif num_asked >= self._num_fitting:
+            self._num_fitting = min(_LOOKED_UP, num_asked + 1 + num_asked // 8)
 
     async def _send_large(self, stream: Stream, name: BlockId) -> None:
         with self._budget.hold(MAX_PARTICLE_BYTES) as held:

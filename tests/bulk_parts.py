@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -12,9 +10,9 @@ from typing import Any
 import trio
 
 from p2p.bulk.client import BulkDialer
+from p2p.bulk.keys import Ephemeral
 from p2p.bulk.messages import BULK, BulkTicket, OpenBulk, decode_answer
 from p2p.bulk.server import BulkLimits, BulkServer
-from p2p.bulk.tls import Identity
 from p2p.frames import Reader, encode_frame
 from p2p.host import Address, Connection, Limits, PeerId, Stream
 from p2p.messages import encode
@@ -52,7 +50,7 @@ class Pair:
     dialer: BulkDialer
     server: BulkServer
     port: int
-    identity: Identity  # a's
+    ephemeral: Ephemeral  # a's, where it asks by hand
     over_libp2p: list[PeerId]
     streams: list[Stream] = field(default_factory=list)
     socks: list[trio.socket.SocketType] = field(default_factory=list)
@@ -78,10 +76,10 @@ class Pair:
         for sock in self.socks:
             sock.close()
 
-    async def ask(self, certificate: bytes | None = None) -> tuple[Stream, BulkTicket]:
+    async def ask(self, share: bytes | None = None) -> tuple[Stream, BulkTicket]:
         """Negotiate by hand. Returns: the stream that the ticket lives by, and the ticket."""
         control = await self.a.open(self.b.peer_id, BULK)
-        question = OpenBulk(ECHO, certificate or self.identity.certificate)
+        question = OpenBulk(ECHO, share or self.ephemeral.share)
         await control.send_all(encode_frame(encode(question)))
         content = await Reader(control).frame(5)
         assert content is not None
@@ -101,9 +99,9 @@ async def pair(limits: BulkLimits | None = None) -> AsyncIterator[Pair]:
     async with trio.open_nursery() as nursery:
         net = Internet(nursery)
         a, b = net.host("a", limits=Limits(dial_timeout_s=0.2)), net.host("b")
-        server = BulkServer(b, Identity.new(), limits)
+        server = BulkServer(b, limits)
         server.serve(ECHO, echo)
-        identity, over_libp2p = Identity.new(), list[PeerId]()
+        over_libp2p = list[PeerId]()
 
         async def slowly(stream: Stream) -> None:
             over_libp2p.append(stream.peer)
@@ -113,8 +111,8 @@ async def pair(limits: BulkLimits | None = None) -> AsyncIterator[Pair]:
         port = await server.listen(LOOPBACK)
         nursery.start_soon(server.run)
         await a.connect(b.addresses()[0])
-        dialer = BulkDialer(OnLoopback(a), identity)
-        both = Pair(net, a, b, dialer, server, port, identity, over_libp2p)
+        dialer = BulkDialer(OnLoopback(a))
+        both = Pair(net, a, b, dialer, server, port, Ephemeral(), over_libp2p)
         try:
             yield both
         finally:
@@ -146,21 +144,3 @@ async def is_closed(sock: trio.socket.SocketType, within_s: float) -> bool:
         except ConnectionError:
             return True
     return False
-
-
-def tls_client(
-    port: int, ticket: bytes, identity: Identity | None, change: Callable[[ssl.SSLContext], None]
-) -> bytes:
-    """What a foreign client hears first inside TLS; nothing where it does not get so far."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    if identity is not None:
-        identity.load_into(context)
-    change(context)
-    with socket.create_connection((LOOPBACK, port), timeout=60) as plain:
-        plain.sendall(ticket)
-        try:
-            with context.wrap_socket(plain) as secure:
-                return secure.recv(1)
-        except OSError:
-            return b""

@@ -110,13 +110,14 @@ def keys_of(chain: Chain) -> list[tuple[int, PrefixKey]]:
 
 
 class Taken:
-    """A sink that keeps what it is given."""
+    """A sink that keeps copies of what it is given."""
 
     def __init__(self) -> None:
         self.windows: list[tuple[WindowRecord, tuple[bytes | None, ...]]] = []
 
-    async def take(self, record: WindowRecord, particles: Sequence[bytes | None]) -> None:
-        self.windows.append((record, tuple(particles)))
+    async def take(self, record: WindowRecord, particles: Sequence[memoryview | None]) -> None:
+        kept = tuple(None if each is None else bytes(each) for each in particles)
+        self.windows.append((record, kept))
 
     def assert_prefix_of(self, chain: Chain, num_windows: int) -> None:
         assert [record for record, _ in self.windows] == list(chain.records[:num_windows])

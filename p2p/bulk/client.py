@@ -9,9 +9,9 @@ from collections import Counter
 import trio
 
 from glia.errors import GliaError, PeerLost, PeerRefused, PeerUnreachable
-from p2p.bulk.messages import BULK, Agreement, BulkRefused, OpenBulk, decode_answer
+from p2p.bulk.keys import Agreement, Ephemeral
+from p2p.bulk.messages import BULK, BulkRefused, OpenBulk, decode_answer
 from p2p.bulk.stream import BulkStream, plain_socket
-from p2p.bulk.tls import Identity, Tunnel
 from p2p.frames import Reader, encode_frame
 from p2p.host import Host, PeerId, Stream
 from p2p.messages import encode
@@ -33,13 +33,13 @@ class BulkDialer:
         counters: streams opened that way, and tries that failed.
     """
 
-    def __init__(self, host: Host, identity: Identity) -> None:
+    def __init__(self, host: Host) -> None:
         self.counters = Counter[str]()
-        self._host, self._identity = host, identity
+        self._host = host
         self._shut: dict[PeerId, float] = {}
 
     async def open(self, peer: PeerId, protocol: str) -> Stream:
-        """A stream that speaks `protocol`, as `Host.open`; over TCP and TLS where it can be.
+        """A stream that speaks `protocol`, as `Host.open`; over TCP where it can be.
 
         Where it cannot, that is tried again later, after ten minutes at most.
         Raises: PeerUnreachable, PeerRefused.
@@ -76,7 +76,8 @@ class BulkDialer:
     async def _negotiate(self, control: Stream, protocol: str) -> Stream:
         """Raises: PeerLost, PeerRefused, PeerUnreachable, RemoteProtocolError."""
         ip = self._place(control.peer)
-        question = OpenBulk(protocol, self._identity.certificate)
+        ephemeral = Ephemeral()
+        question = OpenBulk(protocol, ephemeral.share)
         await control.send_all(encode_frame(encode(question)))
         content = await Reader(control).frame(_OPEN_S)
         if content is None:
@@ -88,20 +89,23 @@ class BulkDialer:
             protocol=protocol,
             client=self._host.peer_id,
             server=control.peer,
-            client_certificate=self._identity.certificate,
-            server_certificate=answer.certificate,
+            client_share=ephemeral.share,
+            server_share=answer.share,
             ticket=answer.ticket,
         )
-        tunnel = Tunnel(self._identity, answer.certificate, is_server=False)
+        keys = ephemeral.keys(answer.share, agreement)
         sock = await _connect(ip, answer.port)
         try:
             await _show(sock, answer.ticket)
         except BaseException:
             sock.close()
             raise
-        stream = BulkStream(plain_socket(sock), tunnel, control.peer, control.reset)
+        stream = BulkStream(
+            plain_socket(sock), keys.of_client, keys.of_server, control.peer, control.reset
+        )
         try:
-            await stream.shake_hands(agreement.binding("client"), agreement.binding("server"))
+            await stream.greet()
+            await stream.be_greeted()
         except BaseException:
             await stream.reset()
             raise

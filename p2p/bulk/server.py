@@ -1,8 +1,8 @@
 """The side that is dialled: gives tickets over libp2p, and takes TCP connections for them.
 
 What a connection may cost before its ticket is known: one of a few places, two seconds, no
-TLS. A ticket is good once, for ten seconds, and only together with the key of the
-certificate that its peer has told.
+buffers. A ticket is good once, for ten seconds, and only together with the key that its
+peer alone can have.
 """
 
 from __future__ import annotations
@@ -17,16 +17,9 @@ from dataclasses import dataclass, field
 import trio
 
 from glia.errors import GliaError, PeerLost
-from p2p.bulk.messages import (
-    BULK,
-    TICKET_BYTES,
-    Agreement,
-    BulkRefused,
-    BulkTicket,
-    decode_open,
-)
+from p2p.bulk.keys import Agreement, Ephemeral, Keys
+from p2p.bulk.messages import BULK, TICKET_BYTES, BulkRefused, BulkTicket, decode_open
 from p2p.bulk.stream import BulkStream, plain_socket
-from p2p.bulk.tls import Identity, Tunnel
 from p2p.crowds import crowd_of
 from p2p.frames import Reader, encode_frame
 from p2p.host import Handler, Host, PeerId, Stream
@@ -54,13 +47,14 @@ class _Grant:
     """A ticket that was given, and the stream it becomes. Either scope ends the other."""
 
     agreement: Agreement
+    keys: Keys
     handler: Handler
     asked: trio.CancelScope = field(default_factory=trio.CancelScope)
     served: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
 class BulkServer:
-    """Serves on TCP what its host's peers ask for over /glia/bulk/1.
+    """Serves on TCP what its host's peers ask for over /glia/bulk/2.
 
     The libp2p stream stays open as long as the TCP connection: with the libp2p connection,
     or a ban, that ends too.
@@ -69,9 +63,9 @@ class BulkServer:
         counters: what was served, refused, dropped.
     """
 
-    def __init__(self, host: Host, identity: Identity, limits: BulkLimits | None = None) -> None:
+    def __init__(self, host: Host, limits: BulkLimits | None = None) -> None:
         self.counters = Counter[str]()
-        self._host, self._identity = host, identity
+        self._host = host
         self._limits = limits or BulkLimits()
         self._handlers: dict[str, Handler] = {}
         self._listeners: list[trio.SocketListener] = []
@@ -112,15 +106,17 @@ class BulkServer:
             await stream.send_all(encode_frame(encode(BulkRefused())))
             await stream.finish()
             return
+        ephemeral = Ephemeral()
         agreement = Agreement(
             protocol=question.protocol,
             client=stream.peer,
             server=self._host.peer_id,
-            client_certificate=question.certificate,
-            server_certificate=self._identity.certificate,
+            client_share=question.share,
+            server_share=ephemeral.share,
             ticket=secrets.token_bytes(TICKET_BYTES),
         )
-        await self._grant(stream, _Grant(agreement, handler), self._port)
+        keys = ephemeral.keys(question.share, agreement)
+        await self._grant(stream, _Grant(agreement, keys, handler), self._port)
 
     async def _grant(self, stream: Stream, grant: _Grant, port: int) -> None:
         """Give the ticket; stay until the stream that it is for has ended, or is not wanted."""
@@ -129,7 +125,7 @@ class BulkServer:
         self._grants[ticket] = grant
         grant.asked.deadline = trio.current_time() + self._limits.ticket_s
         try:
-            answer = BulkTicket(port, ticket, self._identity.certificate)
+            answer = BulkTicket(port, ticket, grant.agreement.server_share)
             with grant.asked:
                 await stream.send_all(encode_frame(encode(answer)))
                 await stream.receive_some(1)
@@ -197,13 +193,15 @@ class BulkServer:
     async def _serve_granted(
         self, sock: trio.socket.SocketType, grant: _Grant, place: ExitStack
     ) -> None:
-        """TLS with whom the ticket was given to, then its handler."""
-        agreement = grant.agreement
-        tunnel = Tunnel(self._identity, agreement.client_certificate, is_server=True)
-        stream = BulkStream(plain_socket(sock), tunnel, agreement.client)
+        """Whoever has the key is who the ticket was given to; then its handler."""
+        keys = grant.keys
+        stream = BulkStream(
+            plain_socket(sock), keys.of_server, keys.of_client, grant.agreement.client
+        )
         try:
             with trio.fail_after(self._limits.handshake_s):
-                await stream.shake_hands(agreement.binding("server"), agreement.binding("client"))
+                await stream.be_greeted()
+                await stream.greet()
             grant.asked.deadline = math.inf
             place.close()
             self.counters["streams"] += 1

@@ -1,9 +1,8 @@
-"""A stream over TLS over TCP that keeps the port's Stream.
+"""A stream of sealed records over TCP that keeps the port's Stream.
 
 En- and decrypting is done where it stands, a quarter of a MiB at once at most, which holds
-the loop for some 0.2 ms. Worker threads were measured: the way there and back costs more
-than half of what they take off (spec/bulk.md). So there is no thread to be left behind, and
-nothing that a silent peer could hold.
+the loop for some 30 us. So there is no thread to be left behind, and nothing that a silent
+peer could hold.
 """
 
 from __future__ import annotations
@@ -14,76 +13,65 @@ from contextlib import contextmanager
 
 import trio
 
-from glia.errors import PeerLost, RemoteProtocolError
-from p2p.bulk.messages import BINDING_BYTES
-from p2p.bulk.tls import Tunnel
+from glia.errors import PeerLost
+from p2p.bulk.records import MAX_PLAIN_BYTES, Opener, Sealer
 from p2p.host import PeerId
 
-_BUFFER_BYTES = 256 * 1024
-_TURN_BYTES = 512 * 1024  # read or written before others have their turn: 1 ms
-_FED_BYTES = 32 * 1024  # at once: OpenSSL works off 1,200 changes of keys in so many, 60 ms
-_MAX_MUTE_BYTES = 64 * 1024  # of the wire that bring nothing; the largest record has 16,640
-_MUTE_RATIO = 8  # or so much to each byte that they bring
+_TURN_BYTES = 512 * 1024  # read or written before others have their turn: 0.3 ms
+_RECORD_BYTES = 8 * 1024  # what a record counts for at least: a small one costs as much
 _RESET_S = 1.0
 
 
 class BulkStream:
     """One side. After a cancelled read or write only `reset` is of use.
 
-    Beside what a Stream raises, reading raises RemoteProtocolError where the peer sends what
-    costs work and says nothing: changes of keys without end, which TLS allows.
-
     Args:
         sock: connected, not blocking; the stream owns it from now on.
+        send_key, receive_key: of AES-256-GCM.
         ended: called once, when the stream is reset.
     """
 
     def __init__(
         self,
         sock: socket.socket,
-        tunnel: Tunnel,
+        send_key: bytes,
+        receive_key: bytes,
         peer: PeerId,
         ended: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._sock, self._tunnel, self._peer, self._ended = sock, tunnel, peer, ended
-        self._wire = memoryview(bytearray(_BUFFER_BYTES))
-        self._plain = memoryview(bytearray(_BUFFER_BYTES))
-        self._unfed = self._wire[:0]
-        self._early = bytearray()  # decrypted before it was asked for
+        self._sock, self._peer, self._ended = sock, peer, ended
+        self._sealer, self._opener = Sealer(send_key), Opener(receive_key)
+        self._opened = memoryview(b"")  # of the last record, and not taken yet
         self._is_ended = self._is_torn = self._is_finished = False
-        self._num_unyielded = self._num_mute = 0
-        self._sending = trio.Lock()  # records leave in the order they were encrypted in
+        self._num_unyielded = 0
+        self._sending = trio.Lock()  # records leave in the order they were sealed in
 
     @property
     def peer(self) -> PeerId:
         return self._peer
 
-    async def shake_hands(self, ours: bytes, theirs: bytes) -> None:
-        """TLS's handshake, then the bindings, ours and the one expected of the peer.
-
-        The caller sets the deadline. Raises: PeerLost.
-        """
+    async def greet(self) -> None:
+        """Say that we have the keys: an empty record. Raises: PeerLost."""
         with self._whole():
-            while not self._tunnel.handshake():
-                await self._write(self._tunnel.encrypt(memoryview(b"")))
-                await self._fill()
-        await self.send_all(ours)
-        said = b""
-        while len(said) < BINDING_BYTES:
-            part = await self.receive_some(BINDING_BYTES - len(said))
-            if not part:
-                raise PeerLost("the peer left before it was known")
-            said += part
-        if said != theirs:
-            raise PeerLost("the peer takes this connection for another")
+            await self._write(self._sealer.seal(b""))
+
+    async def be_greeted(self) -> None:
+        """Wait until the peer has said so. The caller sets the deadline. Raises: PeerLost."""
+        with self._whole():
+            while (plain := self._opener.next()) is None:
+                if not await self._fill():
+                    raise PeerLost("the peer left before it was known")
+        if plain:
+            raise PeerLost("the peer did not say first that it has the key")
 
     async def receive_some(self, max_bytes: int) -> bytes:
         with self._whole():
-            while (data := self._decrypted(max_bytes)) is None:
-                await self._fill()
-            if not data:
+            if not self._opened and not self._is_ended:
+                await self._open_next()
+            part, self._opened = self._opened[:max_bytes], self._opened[max_bytes:]
+            if self._is_ended:
                 await trio.lowlevel.checkpoint()
-        return data
+        return bytes(part)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
@@ -92,8 +80,8 @@ class BulkStream:
             try:
                 if self._is_finished:
                     raise PeerLost("the stream was finished on this side")
-                for at in range(0, len(view), _BUFFER_BYTES):
-                    await self._write(self._tunnel.encrypt(view[at : at + _BUFFER_BYTES]))
+                for at in range(0, len(view), MAX_PLAIN_BYTES):
+                    await self._write(self._sealer.seal(view[at : at + MAX_PLAIN_BYTES]))
                 await self._yield(len(view))
             finally:
                 self._sending.release()
@@ -104,7 +92,7 @@ class BulkStream:
             try:
                 if not self._is_finished:
                     self._is_finished = True
-                    await self._write(self._say_last())
+                    await self._write(self._sealer.seal(b""))
             finally:
                 self._sending.release()
 
@@ -126,75 +114,40 @@ class BulkStream:
         except trio.WouldBlock:
             await self._sending.acquire()
 
-    def _decrypted(self, max_bytes: int) -> bytes | None:
-        """Up to so many bytes, or b"" for the end; None where more must come first."""
-        if self._early:
-            data = bytes(self._early[:max_bytes])
-            del self._early[:max_bytes]
-            return data
-        if self._is_ended:
-            return b""
-        into = self._plain[:max_bytes]
-        at = num = self._take(into)
-        while self._unfed and num and not self._is_ended and at < len(into):
-            self._feed()
-            num = self._take(into[at:])
-            at += num
-        return bytes(into[:at]) if at or self._is_ended else None
+    async def _open_next(self) -> None:
+        """The next record; where it is empty, that was the last. Raises: PeerLost."""
+        while (plain := self._opener.next()) is None:
+            if not await self._fill():
+                raise PeerLost("the connection ended and the peer had not finished")
+        self._opened, self._is_ended = plain, not plain
+        await self._yield(len(plain))
 
-    def _take(self, into: memoryview) -> int:
-        num = self._tunnel.decrypt(into)
-        self._is_ended = num is None
-        self._num_mute = max(0, self._num_mute - _MUTE_RATIO * (num or 0))
-        return num or 0
-
-    def _feed(self) -> None:
-        """Some of what came, to OpenSSL. Raises: RemoteProtocolError."""
-        part, self._unfed = self._unfed[:_FED_BYTES], self._unfed[_FED_BYTES:]
-        self._num_mute += len(part)
-        if self._num_mute > _MAX_MUTE_BYTES + _FED_BYTES:
-            raise RemoteProtocolError("the peer sends much and says nothing")
-        self._tunnel.feed(part)
-
-    def _say_last(self) -> bytes:
-        """OpenSSL closes only when it has decrypted all that was fed."""
-        num = None if self._is_ended else self._tunnel.decrypt(self._plain)
-        while num:
-            self._early += self._plain[:num]
-            num = self._tunnel.decrypt(self._plain)
-        self._is_ended = num is None
-        return self._tunnel.finish()
-
-    async def _fill(self) -> None:
-        while not self._unfed:
+    async def _fill(self) -> bool:
+        """More of the wire; False where it has ended."""
+        room = self._opener.room()
+        while True:
             try:
-                num = self._sock.recv_into(self._wire)
+                num = self._sock.recv_into(room)
             except BlockingIOError:
                 await trio.lowlevel.wait_readable(self._sock)
                 self._num_unyielded = 0
-                continue
-            if not num:
-                self._tunnel.feed_end()
-                return
-            self._unfed = self._wire[:num]
-            await self._yield(num)
-        if self._num_mute >= _FED_BYTES:  # changes of keys, perhaps, which take long
-            await trio.lowlevel.checkpoint()
-        self._feed()
+            else:
+                self._opener.came(num)
+                return num > 0
 
-    async def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
+    async def _write(self, data: memoryview) -> None:
+        while data:
             try:
-                view = view[self._sock.send(view) :]
+                data = data[self._sock.send(data) :]
             except BlockingIOError:
                 await trio.lowlevel.wait_writable(self._sock)
+                self._num_unyielded = 0
 
     async def _yield(self, num_bytes: int) -> None:
         """Let others have their turn, once in a while: after each piece it would cost as much
         as the piece."""
-        self._num_unyielded += num_bytes
-        if not num_bytes or self._num_unyielded >= _TURN_BYTES:
+        self._num_unyielded += max(num_bytes, _RECORD_BYTES)
+        if self._num_unyielded >= _TURN_BYTES:
             self._num_unyielded = 0
             await trio.lowlevel.checkpoint()
 

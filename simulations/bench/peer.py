@@ -29,7 +29,6 @@ from glia.store.base import SealedWindow
 from glia.store.disk import DiskStore
 from p2p.bulk.client import BulkDialer
 from p2p.bulk.server import BulkServer
-from p2p.bulk.tls import Identity
 from p2p.fetching import Fetch
 from p2p.getter import Close, Session
 from p2p.host import Address, Limits, PeerId, Stream
@@ -63,7 +62,7 @@ async def _serve() -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(network.run)
         provider.serve_on(network.host)
-        bulk = BulkServer(network.host, Identity.new())
+        bulk = BulkServer(network.host)
         bulk.serve(BLOCKS, provider.blocks)
         await bulk.listen(_LOOPBACK)
         nursery.start_soon(bulk.run)
@@ -93,9 +92,9 @@ class _Storing:
         self._group: list[SealedWindow] = []
         self.num_taken = 0
 
-    async def take(self, record: WindowRecord, particles: Sequence[bytes | None]) -> None:
+    async def take(self, record: WindowRecord, particles: Sequence[memoryview | None]) -> None:
         self.num_taken += 1
-        found = [particle for particle in particles if particle is not None]
+        found = [bytes(particle) for particle in particles if particle is not None]
         self._group.append(SealedWindow(record, next(self._keys), found))
         if len(self._group) == _GROUP_WINDOWS:
             await self._groups.send(self._group)
@@ -172,7 +171,7 @@ async def _measure(address: Address, port: int, pid: int, num_rounds: int) -> di
     async with trio.open_nursery() as nursery:
         await nursery.start(network.run)
         peer = await network.host.connect(address)
-        dialer = BulkDialer(network.host, Identity.new())
+        dialer = BulkDialer(network.host)
 
         async def fast(peer: PeerId) -> Stream:
             return await dialer.open(peer, BLOCKS)

@@ -28,7 +28,6 @@ from glia.local.values import MessageValue, TurnValue
 from glia.store.disk import DiskStore
 from glia.store.published import Published
 from p2p.bulk.server import BulkServer
-from p2p.bulk.tls import Identity
 from p2p.host import Address, Limits
 from p2p.libp2p.network import Network
 from p2p.messages import BLOCKS
@@ -188,7 +187,7 @@ async def _serve(data_dir: Path, kind: str) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(network.run)
         provider.serve_on(network.host)
-        bulk = BulkServer(network.host, Identity.new())
+        bulk = BulkServer(network.host)
         bulk.serve(BLOCKS, provider.blocks)
         await bulk.listen("127.0.0.1")
         nursery.start_soon(bulk.run)

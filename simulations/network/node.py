@@ -69,9 +69,9 @@ class Fetched:
     num_bytes: int = 0
     particles: list[bytes] = field(default_factory=list)
 
-    async def take(self, record: WindowRecord, particles: Sequence[bytes | None]) -> None:
+    async def take(self, record: WindowRecord, particles: Sequence[memoryview | None]) -> None:
         """See p2p.fetching.Sink."""
-        self.particles += [each or b"" for each in particles]
+        self.particles += [bytes(each or b"") for each in particles]
 
 
 class Node:

@@ -10,7 +10,6 @@ import trio
 
 from p2p.bulk.client import BulkDialer
 from p2p.bulk.server import BulkServer
-from p2p.bulk.tls import Identity
 from p2p.fetching import Fetch
 from p2p.finding import Finder, Roads
 from p2p.getter import Close, Session
@@ -108,10 +107,10 @@ async def fetch_from(
 def test_the_bulk_path_carries_the_same_protocol() -> None:
     async def main(getter: Node, host: Node) -> None:
         provider = provide(host, ChainOffer(CHAIN))
-        server = BulkServer(host.host, Identity.new())
+        server = BulkServer(host.host)
         server.serve(BLOCKS, provider.blocks)
         await server.listen("127.0.0.1")
-        dialer = BulkDialer(getter.host, Identity.new())
+        dialer = BulkDialer(getter.host)
         await getter.host.connect(host.host.addresses()[0])
         opened: list[str] = []
 

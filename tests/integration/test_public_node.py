@@ -75,8 +75,8 @@ class Taken:
     def __init__(self) -> None:
         self.windows: list[tuple[WindowRecord, Sequence[bytes | None]]] = []
 
-    async def take(self, record: WindowRecord, particles: Sequence[bytes | None]) -> None:
-        self.windows.append((record, particles))
+    async def take(self, record: WindowRecord, particles: Sequence[memoryview | None]) -> None:
+        self.windows.append((record, [None if each is None else bytes(each) for each in particles]))
 
 
 @dataclass

@@ -82,7 +82,12 @@ class World:
                 assert action.peer not in self.closed
                 self.closed[action.peer] = action
         while (window := self.session.ready()) is not None:
-            self.windows.append(window)
+            self.windows.append(
+                Window(
+                    window.record,
+                    tuple(each and memoryview(bytes(each)) for each in window.particles),
+                )
+            )
             self.session.delivered()
 
     def owes(self, name: PeerId, block_id: bytes) -> bool:
@@ -107,7 +112,7 @@ class World:
         peer.num_answers += 1
         data = BLOCKS[block_id]  # type: ignore[index]
         if peer.kind == LACKER and peer.rng.random() < 0.5:
-            self.session.absent(name)
+            self.session.arrived(name, b"")
         elif peer.kind == LIAR and peer.fails_now():
             bit = peer.rng.randrange(8 * len(data))
             spoiled = bytearray(data)

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
-from functools import partial
-from typing import cast
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
 
-from glia.errors import PeerLost, PeerRefused, PeerUnreachable, RemoteProtocolError
+from glia.errors import PeerLost, PeerRefused, PeerUnreachable
 from p2p.bulk.client import BulkDialer
-from p2p.bulk.messages import BULK, Agreement, BulkTicket
+from p2p.bulk.keys import Agreement, Ephemeral
+from p2p.bulk.messages import BULK, BulkTicket
+from p2p.bulk.records import MAX_PLAIN_BYTES, Sealer
 from p2p.bulk.server import BulkLimits
 from p2p.bulk.stream import BulkStream, plain_socket
-from p2p.bulk.tls import Identity, Tunnel
 from p2p.frames import Reader, encode_frame
 from p2p.host import PeerId, Stream
 from p2p.messages import encode
 from tests.bulk_parts import (
     ECHO,
-    LOOPBACK,
     OnLoopback,
     Pair,
     is_closed,
     run,
     says_echo,
-    tls_client,
 )
 from tests.network_parts import read_all, read_exactly, until
 from tests.pace import Stopwatch
@@ -103,47 +101,123 @@ def test_a_wire_that_is_cut_is_no_end() -> None:
     run(main)
 
 
-class Rekeyed:
-    """A tunnel on which nothing but changes of keys comes: work, and never a byte."""
-
-    num_fed = 0
-
-    def feed(self, data: memoryview) -> None:
-        self.num_fed += len(data)
-
-    def decrypt(self, into: memoryview) -> int | None:
-        return 0
+KEY, OTHER_KEY = bytes(32), bytes([1]) * 32
 
 
-def test_much_that_says_nothing_ends_a_stream_and_holds_up_nobody() -> None:
+@asynccontextmanager
+async def receiving() -> AsyncIterator[tuple[socket.socket, BulkStream]]:
+    """A socket to write to, and the stream at its other end, which reads records of KEY."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for each in (ours, theirs):
+            each.setblocking(False)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_000_000)
+        stream = BulkStream(ours, OTHER_KEY, KEY, PeerId("peer"))
+        with trio.fail_after(60):
+            yield theirs, stream
+        await stream.reset()
+
+
+def records(*plains: bytes) -> list[bytes]:
+    sealer = Sealer(KEY)
+    return [bytes(sealer.seal(plain)) for plain in plains]
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 5, 1000, 10_000_000])
+def test_records_come_in_any_pieces(size: int) -> None:
     async def main() -> None:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            for each in (ours, theirs):
-                each.setblocking(False)
-            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_000_000)
-            assert theirs.send(bytes(180_000)) == 180_000
-            tunnel = Rekeyed()
-            stream = BulkStream(ours, cast("Tunnel", tunnel), PeerId("flooder"))
-            num_turns, most_fed = 0, 0
+        num = 200 if size < 1000 else MAX_PLAIN_BYTES
+        plains = [DATA[:n] for n in (1, 5, num, 3, num - 1, num // 2, num)]
+        wire = b"".join(records(*plains, b""))
+
+        async def send(sock: socket.socket) -> None:
+            for at in range(0, len(wire), size):
+                view = memoryview(wire)[at : at + size]
+                while view:
+                    await trio.lowlevel.wait_writable(sock)
+                    view = view[sock.send(view) :]
+
+        async with receiving() as (sock, stream), trio.open_nursery() as nursery:
+            nursery.start_soon(send, sock)
+            assert await read_all(stream) == b"".join(plains)
+
+    trio.run(main)
+
+
+def test_many_small_records_hold_up_nobody() -> None:
+    async def main() -> None:
+        async with receiving() as (sock, stream):
+            wire = b"".join(records(*[b"x"] * 2_000))
+            assert sock.send(wire) == len(wire)
+            num_turns = 0
 
             async def others() -> None:
-                nonlocal num_turns, most_fed
-                before = tunnel.num_fed
+                nonlocal num_turns
                 while True:
                     await trio.lowlevel.checkpoint()
                     num_turns += 1
-                    before, most_fed = tunnel.num_fed, max(most_fed, tunnel.num_fed - before)
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(others)
-                with trio.fail_after(5), pytest.raises(RemoteProtocolError, match="says nothing"):
-                    await stream.receive_some(10)
+                assert await read_exactly(stream, 2_000) == b"x" * 2_000
                 nursery.cancel_scope.cancel()
-            assert tunnel.num_fed < 100_000
-            assert most_fed <= 65_536  # between two turns of others
-            assert num_turns >= 1
-            await stream.reset()
+            assert num_turns >= 20
+
+    trio.run(main)
+
+
+ONE, TWO = records(b"one", b"two")
+UNSOUND = {
+    "another key": bytes(Sealer(OTHER_KEY).seal(b"one")),
+    "altered": ONE[:5] + bytes([ONE[5] ^ 1]) + ONE[6:],
+    "altered tag": ONE[:-1] + bytes([ONE[-1] ^ 1]),
+    "shortened": (2).to_bytes(4, "big") + ONE[5:],
+    "the second first": TWO,
+    "the first twice": ONE + ONE,
+    "too large": (MAX_PLAIN_BYTES + 1).to_bytes(4, "big") + ONE[4:],
+    "huge": b"\xff" * 100,
+    "cut": ONE[:-1],
+    "cut after a record": ONE,
+}
+
+
+@pytest.mark.parametrize("wire", UNSOUND.values(), ids=UNSOUND)
+def test_records_that_are_not_sound_end_the_stream(wire: bytes) -> None:
+    async def main() -> None:
+        async with receiving() as (sock, stream):
+            assert sock.send(wire) == len(wire)
+            sock.shutdown(socket.SHUT_WR)
+            with pytest.raises(PeerLost):
+                await read_all(stream)
+
+    trio.run(main)
+
+
+def test_a_first_record_that_says_something_is_no_greeting() -> None:
+    async def main() -> None:
+        async with receiving() as (sock, stream):
+            sock.send(ONE)
+            with pytest.raises(PeerLost, match="first"):
+                await stream.be_greeted()
+
+    trio.run(main)
+
+
+def test_a_key_is_good_for_so_many_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("p2p.bulk.records.MAX_RECORDS", 3)
+
+    async def main() -> None:
+        async with receiving() as (sock, stream):
+            for each in records(b"a", b"b", b"c"):
+                sock.send(each)
+            assert await read_exactly(stream, 3) == b"abc"
+            for _ in range(3):
+                await stream.send_all(b"x")
+            with pytest.raises(PeerLost, match="key"):
+                await stream.send_all(b"x")
+            sock.send(ONE)
+            with pytest.raises(PeerLost, match="key"):
+                await stream.receive_some(1)
 
     trio.run(main)
 
@@ -183,7 +257,7 @@ def test_a_peer_without_the_bulk_path() -> None:
 def test_a_peer_behind_a_relay() -> None:
     async def main(both: Pair) -> None:
         relayed = OnLoopback(both.a, f"/p2p/{both.a.peer_id}/p2p-circuit")
-        await open_slowly(both, BulkDialer(relayed, both.identity))
+        await open_slowly(both, BulkDialer(relayed))
         assert both.server.counters["tickets_refused"] == both.server.counters["streams"] == 0
 
     run(main)
@@ -203,7 +277,15 @@ def test_a_server_that_is_full() -> None:
     run(main, BulkLimits(max_streams_per_peer=2))
 
 
-@pytest.mark.parametrize("answer", [b"", b"\xff", encode(BulkTicket(1, bytes(32), b"x")) + b"x"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\xff",
+        encode(BulkTicket(1, bytes(32), bytes(32))) + b"x",
+        encode(BulkTicket(1, bytes(32), bytes(32))),
+    ],
+)
 def test_a_server_that_talks_nonsense(answer: bytes) -> None:
     async def main(both: Pair) -> None:
         async def lie(stream: Stream) -> None:
@@ -245,25 +327,28 @@ async def assert_serves(both: Pair) -> None:
 
 
 async def by_hand(
-    both: Pair, ticket: BulkTicket, identity: Identity, agreement: Agreement
+    both: Pair, ticket: BulkTicket, ephemeral: Ephemeral, agreement: Agreement
 ) -> BulkStream:
-    """A handshake with that identity, in that belief. Raises: PeerLost."""
+    """Greetings with that secret, in that belief. Raises: PeerLost."""
+    keys = ephemeral.keys(ticket.share, agreement)
     sock = await both.dial(ticket.ticket)
-    tunnel = Tunnel(identity, ticket.certificate, is_server=False)
-    stream = BulkStream(plain_socket(sock), tunnel, both.b.peer_id)
+    stream = BulkStream(plain_socket(sock), keys.of_client, keys.of_server, both.b.peer_id)
     both.streams.append(stream)
-    with trio.fail_after(5):
-        await stream.shake_hands(agreement.binding("client"), agreement.binding("server"))
+    with trio.fail_after(60):
+        await stream.greet()
+        await stream.be_greeted()
     return stream
 
 
-def agreed(both: Pair, ticket: BulkTicket, client: PeerId | None = None) -> Agreement:
+def agreed(
+    both: Pair, ticket: BulkTicket, client: PeerId | None = None, server: PeerId | None = None
+) -> Agreement:
     return Agreement(
         ECHO,
         client or both.a.peer_id,
-        both.b.peer_id,
-        both.identity.certificate,
-        ticket.certificate,
+        server or both.b.peer_id,
+        both.ephemeral.share,
+        ticket.share,
         ticket.ticket,
     )
 
@@ -271,106 +356,51 @@ def agreed(both: Pair, ticket: BulkTicket, client: PeerId | None = None) -> Agre
 def test_a_negotiation_by_hand_works() -> None:
     async def main(both: Pair) -> None:
         _, ticket = await both.ask()
-        stream = await by_hand(both, ticket, both.identity, agreed(both, ticket))
+        stream = await by_hand(both, ticket, both.ephemeral, agreed(both, ticket))
         assert await says_echo(stream)
         await stream.reset()
 
     run(main)
 
 
-def test_another_key_than_the_one_told() -> None:
+def test_another_secret_than_the_one_told() -> None:
     async def main(both: Pair) -> None:
         _, ticket = await both.ask()
         with pytest.raises(PeerLost):
-            await by_hand(both, ticket, Identity.new(), agreed(both, ticket))
+            await by_hand(both, ticket, Ephemeral(), agreed(both, ticket))
         assert both.server.counters["streams"] == 0
         await assert_serves(both)
 
     run(main)
 
 
-def test_no_certificate() -> None:
+@pytest.mark.parametrize("share", [bytes(32), b"\1" + bytes(31)])
+def test_a_share_that_makes_no_secret_is_refused(share: bytes) -> None:
     async def main(both: Pair) -> None:
-        _, ticket = await both.ask()
-        call = partial(tls_client, both.port, ticket.ticket, None, lambda context: None)
-        assert await trio.to_thread.run_sync(call) == b""
-        assert both.server.counters["streams"] == 0
+        with pytest.raises(PeerLost):
+            await both.ask(share)
         await assert_serves(both)
 
-    run(main)
+        async def give(stream: Stream) -> None:
+            await Reader(stream).frame(5)
+            await stream.send_all(encode_frame(encode(BulkTicket(1, bytes(32), share))))
+            await stream.receive_some(1)
 
-
-def test_an_older_tls() -> None:
-    def older(context: ssl.SSLContext) -> None:
-        context.maximum_version = ssl.TLSVersion.TLSv1_2
-
-    async def main(both: Pair) -> None:
-        _, ticket = await both.ask()
-        call = partial(tls_client, both.port, ticket.ticket, both.identity, older)
-        assert await trio.to_thread.run_sync(call) == b""
-        _, ticket = await both.ask()  # the same client with TLS 1.3 gets as far as the binding
-        call = partial(tls_client, both.port, ticket.ticket, both.identity, lambda context: None)
-        assert len(await trio.to_thread.run_sync(call)) == 1
-        assert both.server.counters["streams"] == 0
-        await assert_serves(both)
+        both.b.serve(BULK, give)
+        await open_slowly(both)
 
     run(main)
-
-
-def test_a_server_of_an_older_tls_or_another_key_is_refused() -> None:
-    async def serve(sock: trio.SocketStream, context: ssl.SSLContext) -> None:
-        await read_exactly_of(sock, 32)
-        secure = trio.SSLStream(sock, context, server_side=True)
-        try:
-            await secure.do_handshake()
-            assert await secure.receive_some(1) == b""
-        except trio.BrokenResourceError:
-            pass
-
-    async def main(both: Pair) -> None:
-        for is_older in (True, False):
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            told = Identity.new()
-            if is_older:
-                context.maximum_version = ssl.TLSVersion.TLSv1_2
-            (told if is_older else Identity.new()).load_into(context)
-            (listener,) = await trio.open_tcp_listeners(0, host=LOOPBACK)
-            port = listener.socket.getsockname()[1]
-
-            async def lie(stream: Stream, answer: BulkTicket) -> None:
-                await Reader(stream).frame(5)
-                await stream.send_all(encode_frame(encode(answer)))
-                await stream.receive_some(1)
-
-            answer = BulkTicket(port, bytes(32), told.certificate)
-            both.b.serve(BULK, partial(lie, answer=answer))
-            both.dialer._shut.clear()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(
-                    trio.serve_listeners, partial(serve, context=context), [listener]
-                )
-                await open_slowly(both)
-                nursery.cancel_scope.cancel()
-        assert both.dialer.counters == {"failed": 2}
-
-    run(main)
-
-
-async def read_exactly_of(sock: trio.SocketStream, num_bytes: int) -> bytes:
-    data = b""
-    while len(data) < num_bytes:
-        data += await sock.receive_some(num_bytes - len(data))
-    return data
 
 
 def test_who_takes_the_connection_for_anothers() -> None:
-    """b was made to believe that a's certificate is another's, or a that b's is."""
+    """b was made to believe that a's share is another's, or a that b's is."""
 
     async def main(both: Pair) -> None:
-        _, ticket = await both.ask()
         other = both.net.host("other").peer_id
-        with pytest.raises(PeerLost):
-            await by_hand(both, ticket, both.identity, agreed(both, ticket, client=other))
+        for client, server in ((other, None), (None, other)):
+            _, ticket = await both.ask()
+            with pytest.raises(PeerLost):
+                await by_hand(both, ticket, both.ephemeral, agreed(both, ticket, client, server))
         assert both.server.counters["streams"] == 0
         await assert_serves(both)
 
@@ -380,10 +410,10 @@ def test_who_takes_the_connection_for_anothers() -> None:
 def test_a_ticket_is_good_once() -> None:
     async def main(both: Pair) -> None:
         _, ticket = await both.ask()
-        stream = await by_hand(both, ticket, both.identity, agreed(both, ticket))
+        stream = await by_hand(both, ticket, both.ephemeral, agreed(both, ticket))
         await both.ask()  # so that there is somebody to wait for
         with pytest.raises(PeerLost):
-            await by_hand(both, ticket, both.identity, agreed(both, ticket))
+            await by_hand(both, ticket, both.ephemeral, agreed(both, ticket))
         assert both.server.counters["tickets_refused"] == 1
         assert await says_echo(stream)
         await stream.reset()
@@ -395,9 +425,9 @@ def test_a_ticket_that_failed_once_is_good_no_more() -> None:
     async def main(both: Pair) -> None:
         _, ticket = await both.ask()
         await both.ask()
-        for identity in (Identity.new(), both.identity):
+        for ephemeral in (Ephemeral(), both.ephemeral):
             with pytest.raises(PeerLost):
-                await by_hand(both, ticket, identity, agreed(both, ticket))
+                await by_hand(both, ticket, ephemeral, agreed(both, ticket))
         assert both.server.counters["streams"] == 0
 
     run(main)
@@ -409,7 +439,7 @@ def test_a_ticket_is_good_for_a_while() -> None:
         with trio.fail_after(60), pytest.raises(PeerLost):
             await control.receive_some(1)
         with pytest.raises(PeerLost):
-            await by_hand(both, ticket, both.identity, agreed(both, ticket))
+            await by_hand(both, ticket, both.ephemeral, agreed(both, ticket))
         assert not both.server._num_streams
 
     run(main, QUICK)
@@ -421,7 +451,7 @@ def test_a_ticket_ends_with_the_stream_it_came_by() -> None:
         await control.reset()
         await until(lambda: not both.server._grants)
         with pytest.raises(PeerLost):
-            await by_hand(both, ticket, both.identity, agreed(both, ticket))
+            await by_hand(both, ticket, both.ephemeral, agreed(both, ticket))
 
     run(main)
 
@@ -449,7 +479,7 @@ def test_nobody_is_waited_for_where_no_ticket_is_out() -> None:
 def test_a_place_is_free_when_the_stream_has_ended() -> None:
     async def main(both: Pair) -> None:
         control, ticket = await both.ask()
-        stream = await by_hand(both, ticket, both.identity, agreed(both, ticket))
+        stream = await by_hand(both, ticket, both.ephemeral, agreed(both, ticket))
         await stream.finish()
         assert await stream.receive_some(1) == b""
         await until(lambda: not both.server._num_streams)
@@ -470,14 +500,13 @@ def test_strangers_are_shown_the_door(said: bytes) -> None:
     run(main, BulkLimits(ticket_read_s=0.2))
 
 
-@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00", b"hello, this is no TLS"])
+@pytest.mark.parametrize("said", [b"", b"\0\0\0\0", bytes(20), b"hello, this is no record"])
 def test_a_handshake_that_stops_or_is_none(said: bytes) -> None:
     async def main(both: Pair) -> None:
         _, ticket = await both.ask()
         sock = await both.dial(ticket.ticket + said)
         with trio.fail_after(60):
-            while await sock.recv(100):  # TLS may say why
-                pass
+            assert not await sock.recv(100)
         assert both.server.counters["streams"] == 0
         await until(lambda: not both.server._num_pending)  # nor what is left of it
         await assert_serves(both)

@@ -52,9 +52,9 @@ class Run:
     def fetch(self, nursery: trio.Nursery) -> Fetch:
         return Fetch(self.session, self._open, self, self.closes.append, nursery)
 
-    async def take(self, record: WindowRecord, particles: Sequence[bytes | None]) -> None:
+    async def take(self, record: WindowRecord, particles: Sequence[memoryview | None]) -> None:
+        await trio.sleep(0.005)  # they are good until this returns, whatever comes meanwhile
         await self.taken.take(record, particles)
-        await trio.sleep(0.005)
 
     async def _open(self, peer: PeerId) -> Stream:
         stream = await self.getter.open(peer, BLOCKS)
