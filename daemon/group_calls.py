@@ -66,13 +66,13 @@ async def answer(parts: Parts, call: GroupCall) -> Reply:
     table = parts.groups
     match call:
         case JoinGroup():
-            return GroupsReply(call.id, _values(await _join(parts, call.source)))
+            return GroupsReply(call.id, group_values(await _join(parts, call.source)))
         case Grant():
             work = partial(_grant, table, call, _whom(call.who, parts.peering))
             return await trio.to_thread.run_sync(work)
         case Revoke():
             row = await trio.to_thread.run_sync(_revoke, table, call)
-            return GroupsReply(call.id, _values([row]))
+            return GroupsReply(call.id, group_values([row]))
         case Card():
             return CardReply(call.id, as_text(CARD_TEXT, table.card()))
         case LeaveGroup():
@@ -80,7 +80,7 @@ async def answer(parts: Parts, call: GroupCall) -> Reply:
             return Done(call.id)
         case _:
             rows = await trio.to_thread.run_sync(_rows, table, call)
-            return GroupsReply(call.id, _values(rows))
+            return GroupsReply(call.id, group_values(rows))
 
 
 def _rows(table: Table, call: Groups | ShowGroup | CreateGroup | RotateGroup) -> list[GroupRow]:
@@ -214,11 +214,12 @@ def _whom(who: str, peering: Peering | None = None) -> _Whom:
 # -- what is shown ---------------------------------------------------------------------------
 
 
-def _values(rows: Sequence[GroupRow]) -> list[GroupValue]:
-    return [_value(row) for row in rows]
+def group_values(rows: Sequence[GroupRow]) -> list[GroupValue]:
+    """As groups are shown; of one, with its members."""
+    return [_value(row, rows[0].members if len(rows) == 1 else ()) for row in rows]
 
 
-def _value(row: GroupRow) -> GroupValue:
+def _value(row: GroupRow, members: Sequence[MemberRow]) -> GroupValue:
     said, newest = changes.list_of(row), row.epochs[-1]
     scope = None if row.is_issuer else parse_chain(row.chain).scope
     everything = Op.FETCH | Op.ANNOUNCE | Op.DELEGATE
@@ -234,7 +235,8 @@ def _value(row: GroupRow) -> GroupValue:
         list_s=said.time_s,
         num_revoked=len(said.holders) + len(said.tokens),
         homes=list(row.homes),
-        members=[_member(each) for each in row.members],
+        num_members=len(row.members),
+        members=[_member(each) for each in members],
     )
 
 

@@ -11,7 +11,17 @@ from typing import Any
 from daemon import show
 from daemon.commands import addressed
 from daemon.config import Config, load_config
-from daemon.doctor import clock, conversations, disk, memory, models, network, places, software
+from daemon.doctor import (
+    clock,
+    conversations,
+    disk,
+    groups,
+    memory,
+    models,
+    network,
+    places,
+    software,
+)
 from daemon.doctor.finding import Finding, Look, Subject, examine
 from daemon.paths import Paths, default_models_dir
 from daemon.verbs.arguments import add_config
@@ -26,6 +36,7 @@ _LOOKS: tuple[tuple[str, Look], ...] = (
     ("disk", disk.look),
     ("clock", clock.look),
     ("network", network.look),
+    ("groups", groups.look),
     ("models", models.look),
     ("conversations", conversations.look),
 )
@@ -37,8 +48,8 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         "doctor",
         parents=[common],
         help="what is amiss here, and what to change",
-        description="Looks at permissions, versions, memory, limits, disk, clock, network, models "
-        "and conversations; changes nothing. A gliad may run meanwhile. "
+        description="Looks at permissions, versions, memory, limits, disk, clock, network, groups, "
+        "models and conversations; changes nothing. A gliad may run meanwhile. "
         "Exit code 1 where something is bad.",
     )
     add_config(doctor)

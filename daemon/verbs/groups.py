@@ -132,7 +132,7 @@ def _row(group: GroupValue) -> tuple[str, ...]:
         short(group.group),
         group.role,
         str(group.epoch),
-        str(len(group.members)) if group.role == "issuer" else "",
+        str(group.num_members) if group.role == "issuer" else "",
         ",".join(group.ops),
         "" if group.expires_s is None else _until(group.expires_s),
     )

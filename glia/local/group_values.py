@@ -34,6 +34,8 @@ class GroupValue(Struct, frozen=True):
         one that is older than a day serves nobody.
     num_revoked: holders and tokens on it.
     homes: where grants are renewed; none of the issuer.
+    members: whom this node granted something, where one group was asked for; num_members: of
+        them there are.
     """
 
     group: Name
@@ -47,4 +49,5 @@ class GroupValue(Struct, frozen=True):
     num_revoked: int
     expires_s: int | None = None
     homes: list[str] = []
+    num_members: int = 0
     members: list[MemberValue] = []

@@ -53,7 +53,7 @@ def test_a_group_of_three_and_who_was_removed() -> None:
             by_cyd.leave_group("friends")
             assert by_cyd.groups() == []
 
-        assert ada.json("group", "list")[0]["epoch"] == 2
+        assert ada.json("status")["groups"][0]["epoch"] == 2
         for node in (ada, bob):
             directory = node.data_dir / "groups"
             modes = [

@@ -17,12 +17,13 @@ import pytest
 from msgspec import structs
 
 from daemon.config import load_config
-from daemon.doctor import disk, memory, models, network, places, software
+from daemon.doctor import disk, groups, memory, models, network, places, software
 from daemon.doctor.finding import Finding, Subject, examine
 from daemon.machine import memory_bytes
 from daemon.paths import Paths
 from glia.local import messages as m
 from glia.local import values
+from glia.local.group_values import GroupValue
 from glia.local.network_values import NetworkValue
 from glia.store.disk import DiskStore
 from tests.cli_parts import World, say
@@ -342,3 +343,27 @@ def test_how_the_network_is(
     for finding, (verdict, says) in zip(found, expected, strict=True):
         assert says in finding.found
         assert bool(finding.change) is (verdict != "ok")
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "found"),
+    [
+        ({}, "ok", "member, epoch 3"),
+        ({"expires_s": 1}, "warn", "may nothing there"),
+        ({"list_s": 1}, "warn", "serves nobody"),
+        ({"list_s": 1, "expires_s": None, "role": "issuer", "homes": []}, "warn", "serves nobody"),
+    ],
+)
+def test_groups(place: Path, change: dict[str, Any], verdict: str, found: str) -> None:
+    now_s = int(time.time())
+    group = GroupValue(
+        bytes(32), "friends", "member", 3, 3, now_s, ["fetch"], now_s, 0, now_s + 3600, ["HOME"]
+    )
+    status = m.StatusReply(
+        1, "0", 1, "s", "d", 1.0, {}, [], {}, groups=[structs.replace(group, **change)]
+    )
+    (said,) = groups.look(replace(subject(place), status=status))
+    assert (said.name, said.verdict) == ("group friends", verdict)
+    assert found in said.found
+    assert bool(said.change) == (verdict == "warn")
+    assert list(groups.look(subject(place))) == []

@@ -23,7 +23,7 @@ CARD, GRANT = "glia-card:AAAA", "glia-grant:BBBB"
 MEMBER = MemberValue(["fetch"], NOW_S - 90, "ab" * 32, "12D3KooWxyzxyzxyzxyz", "", NOW_S + 7300)
 GROUP = GroupValue(
     bytes(range(32)), "friends", "issuer", 3, 2, NOW_S - 7300, ["fetch", "announce", "delegate"],
-    NOW_S - 60, 4, members=[MEMBER, MemberValue(["fetch", "delegate"], NOW_S)],
+    NOW_S - 60, 4, num_members=2, members=[MEMBER, MemberValue(["fetch", "delegate"], NOW_S)],
 )  # fmt: skip
 JOINED = GroupValue(
     bytes(32), "theirs", "member", 1, 1, NOW_S, ["fetch"], NOW_S, 0, NOW_S + 1900,

@@ -16,7 +16,7 @@ WhoText = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 
 class Groups(Call, frozen=True):
-    """All groups that this node is in, by name. Reply: GroupsReply."""
+    """All groups that this node is in, by name, without their members. Reply: GroupsReply."""
 
 
 class ShowGroup(Call, frozen=True):

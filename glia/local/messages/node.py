@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from glia.local.group_values import GroupValue
 from glia.local.messages.base import Call, Reply
 from glia.local.network_values import NetworkValue
 from glia.local.values import EngineValue, Label, ModelValue, TierValue
@@ -46,6 +47,7 @@ class StatusReply(Reply, frozen=True):
     http: str | None = None  # where the HTTP door is, http://HOST:PORT
     settings: dict[str, str] = {}  # noqa: RUF012 -- a Struct copies it
     network: NetworkValue | None = None  # None where it is offline
+    groups: list[GroupValue] = []  # noqa: RUF012 -- a Struct copies it
 
 
 class Models(Call, frozen=True):
