@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
@@ -16,7 +16,7 @@ from glia.errors import NotPermitted
 from glia.graph.capability import _CONTEXT as CONTEXT
 from glia.graph.capability import Chain, Claims, Op, Scope, Token, attenuate
 from glia.graph.capability import _encode as encode_claims
-from glia.graph.cbor import encode
+from glia.graph.cbor import decode, encode
 from glia.graph.cose import sign1
 from glia.graph.group import group_id_of
 from glia.graph.ids import ModelId
@@ -188,6 +188,7 @@ def bad_children() -> dict[str, bytes]:
     three = [(ISSUER, good), (PEOPLE[0], child(1, scope())), (PEOPLE[1], child(2, scope()))]
     return {
         "signed by another": forged((ISSUER, good), (PEOPLE[2], child(1, less))),
+        "after a root that was forged": forged((OTHER_ISSUER, good), (PEOPLE[0], child(1, less))),
         "in another's name": forged(
             (ISSUER, good), (PEOPLE[2], child(1, less, issuer=PEOPLE[2].neuron))
         ),
@@ -348,6 +349,34 @@ def mutant(draw: random.Random, whole: bytes) -> bytes:
             data[at : at + size],
         )
     return bytes(data)
+
+
+SPELLINGS: dict[str, Callable[[dict[int, Any]], object]] = {
+    "a claim that nobody knows": lambda fields: fields.update({200: 1}),
+    "an issuer in capitals": lambda fields: fields.update({1: fields[1].upper()}),
+    "a group in capitals": lambda fields: fields.update({2: fields[2].upper()}),
+    "an audience of another length": lambda fields: fields.update({3: fields[3] + "00"}),
+    "roots out of order": lambda fields: fields.update({102: sorted(ROOTS, reverse=True)}),
+    "a root twice": lambda fields: fields.update({102: [ROOTS[0], ROOTS[0]]}),
+    "more of the holder": lambda fields: fields[8].update({4: b""}),
+    "a holder by number": lambda fields: fields.update({8: 1}),
+    "no holder": lambda fields: fields.pop(8),
+    "no end": lambda fields: fields.pop(4),
+    "no operations": lambda fields: fields.pop(100),
+    "an end in words": lambda fields: fields.update({4: "never"}),
+    "claims in an array": lambda fields: fields.clear(),
+}
+
+
+@pytest.mark.fault("F29")
+@pytest.mark.parametrize("why", SPELLINGS)
+def test_claims_that_the_issuer_signed_and_that_are_spelled_otherwise(why: str) -> None:
+    """A token has one spelling: what a reader may take for another is nobody's right."""
+    fields: Any = decode(encode_claims(root()))
+    SPELLINGS[why](fields)
+    data = encode([sign1(ISSUER, CONTEXT + GROUP, encode(fields or [])).encoding])
+    assert not is_accepted(data, 0)
+    assert is_accepted(forged((ISSUER, root())), 0)
 
 
 @pytest.mark.fault("F29")

@@ -9,6 +9,8 @@ import pytest
 
 from glia.errors import HashMismatch, MalformedParticle
 from glia.graph.capability import Chain, Op, attenuate, grant
+from glia.graph.cbor import decode, encode
+from glia.graph.cose import parse_sign1, sign1
 from glia.graph.grant import Given, parse_grant, sign_grant
 from glia.graph.group import (
     Epoch,
@@ -17,6 +19,7 @@ from glia.graph.group import (
     domain_block,
     domain_prefix,
     domain_window,
+    group_id_of,
     record_bytes,
     seal,
     sealed_bytes,
@@ -220,7 +223,8 @@ def test_the_largest_list_is_read() -> None:
 def test_a_list_that_another_signed() -> None:
     theirs = Revoked(OTHER_ISSUER.neuron, 9, NOW_S)
     data = sign_revoked(OTHER_ISSUER, theirs)
-    for altered in (data, data[:-1] + bytes([data[-1] ^ 1]), data + b"\0", b""):
+    for_us = sign1(OTHER_ISSUER, b"glia-revoked-v1\0" + GROUP, parse_sign1(data).payload).encoding
+    for altered in (data, for_us, data[:-1] + bytes([data[-1] ^ 1]), data + b"\0", b""):
         with pytest.raises(MalformedParticle):
             parse_revoked(altered, GROUP)
     ours = sign_revoked(ISSUER, revoked())
@@ -282,6 +286,30 @@ def test_any_altered_byte_of_a_grant_or_card() -> None:
     for other in (b"", bytes(513), data):
         with pytest.raises(MalformedParticle):
             parse_card(other)
+
+
+def test_a_grant_that_a_thief_of_the_capability_signed() -> None:
+    """It has all that a grant needs, but for the key of who may grant."""
+    data = sign_grant(ISSUER, card_of(0), given())
+    payload = parse_sign1(data).payload
+    for signer in (OTHER_ISSUER, PEOPLE[0]):
+        forged = sign1(signer, b"glia-grant-v1\0" + GROUP, payload).encoding
+        with pytest.raises(MalformedParticle, match="who may grant"):
+            parse_grant(forged, BOX, key(0))
+    fields = decode(payload)
+    assert isinstance(fields, dict)
+    theirs = grant(
+        OTHER_ISSUER,
+        key(0),
+        replace(scope(), group=group_id_of(OTHER_ISSUER.neuron), audience=GROUP),
+        NOW_S,
+        token_id(0),
+    )
+    unsigned = encode([theirs.tokens[0].message.encoding[:-1] + b"\0"])
+    for chain in (unsigned, theirs.encoding):
+        message = sign1(OTHER_ISSUER, b"glia-grant-v1\0" + GROUP, encode({**fields, 3: chain}))
+        with pytest.raises(MalformedParticle):
+            parse_grant(message.encoding, BOX, key(0))
 
 
 def test_a_grant_by_who_may_not() -> None:
