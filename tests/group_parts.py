@@ -11,7 +11,10 @@ from typing import Any
 from daemon.group_file import GroupFiles
 from daemon.group_rights import Identity
 from daemon.groups import Groups
-from glia.graph.capability import Chain, Op, PeerKey, Scope, attenuate, grant
+from glia.graph import capability
+from glia.graph.capability import Chain, Claims, Op, PeerKey, Scope, attenuate, grant
+from glia.graph.cbor import encode
+from glia.graph.cose import sign1
 from glia.graph.group import group_id_of
 from glia.graph.member import Box
 from glia.graph.neuron import Signer
@@ -52,6 +55,18 @@ def chain_of(*scopes: Scope) -> Chain:
         giver, taker = PEOPLE[number - 1], key(number)
         chain = attenuate(chain, giver, taker, each, NOW_S, token_id(number))
     return chain
+
+
+def forged(*claims: tuple[Signer, Claims]) -> bytes:
+    """Tokens as somebody signed them, whatever they say; each names the one before it."""
+    tokens: list[bytes] = []
+    before: bytes | None = None
+    for signer, said in claims:
+        said = replace(said, parent=before) if before is not None else said
+        message = sign1(signer, capability._CONTEXT + said.scope.group, capability._encode(said))
+        tokens.append(message.encoding)
+        before = message.message_id
+    return encode(tokens)
 
 
 def revoked(

@@ -20,7 +20,6 @@ from glia.graph.cbor import decode, encode
 from glia.graph.cose import sign1
 from glia.graph.group import group_id_of
 from glia.graph.ids import ModelId
-from glia.graph.neuron import Signer
 from glia.graph.rights import LEEWAY_S, MAX_CACHED, MAX_FAILURES_PER_S
 from tests.group_parts import (
     ALL,
@@ -31,6 +30,7 @@ from tests.group_parts import (
     PEOPLE,
     SERVER,
     chain_of,
+    forged,
     key,
     revoked,
     scope,
@@ -44,18 +44,6 @@ NUM_MUTANTS = 100_000 if FULL else 3_000
 
 MODEL, OTHER_MODEL = ModelId(seed("a model", 32)), ModelId(seed("another model", 32))
 ROOTS = [seed(f"root {number}", 32) for number in range(3)]
-
-
-def forged(*claims: tuple[Signer, Claims]) -> bytes:
-    """Tokens as somebody signed them, whatever they say; each names the one before it."""
-    tokens: list[bytes] = []
-    before: bytes | None = None
-    for signer, said in claims:
-        said = replace(said, parent=before) if before is not None else said
-        message = sign1(signer, CONTEXT + said.scope.group, encode_claims(said))
-        tokens.append(message.encoding)
-        before = message.message_id
-    return encode(tokens)
 
 
 def root(**changes: Any) -> Claims:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from glia.errors import HashMismatch, MalformedParticle
-from glia.graph.capability import Chain, Op, attenuate, grant
+from glia.graph.capability import Chain, Claims, Op, attenuate, grant
 from glia.graph.cbor import decode, encode
 from glia.graph.cose import parse_sign1, sign1
 from glia.graph.grant import Given, parse_grant, sign_grant
@@ -19,7 +19,6 @@ from glia.graph.group import (
     domain_block,
     domain_prefix,
     domain_window,
-    group_id_of,
     record_bytes,
     seal,
     sealed_bytes,
@@ -293,22 +292,20 @@ def test_a_grant_that_a_thief_of_the_capability_signed() -> None:
     data = sign_grant(ISSUER, card_of(0), given())
     payload = parse_sign1(data).payload
     for signer in (OTHER_ISSUER, PEOPLE[0]):
-        forged = sign1(signer, b"glia-grant-v1\0" + GROUP, payload).encoding
+        stolen = sign1(signer, b"glia-grant-v1\0" + GROUP, payload).encoding
         with pytest.raises(MalformedParticle, match="who may grant"):
-            parse_grant(forged, BOX, key(0))
+            parse_grant(stolen, BOX, key(0))
     fields = decode(payload)
     assert isinstance(fields, dict)
-    theirs = grant(
-        OTHER_ISSUER,
-        key(0),
-        replace(scope(), group=group_id_of(OTHER_ISSUER.neuron), audience=GROUP),
-        NOW_S,
-        token_id(0),
-    )
-    unsigned = encode([theirs.tokens[0].message.encoding[:-1] + b"\0"])
-    for chain in (unsigned, theirs.encoding):
-        message = sign1(OTHER_ISSUER, b"glia-grant-v1\0" + GROUP, encode({**fields, 3: chain}))
-        with pytest.raises(MalformedParticle):
+    thief, less = PEOPLE[1], scope(ops=Op.FETCH)
+    as_issuer = Claims(thief.neuron, key(0), less, NOW_S, token_id(0))
+    as_delegate = Claims(ISSUER.neuron, key(1), scope(), NOW_S, token_id(1))
+    for chain in (
+        forged((thief, as_issuer)),
+        forged((thief, as_delegate), (thief, as_issuer)),  # the first was never signed
+    ):
+        message = sign1(thief, b"glia-grant-v1\0" + GROUP, encode({**fields, 3: chain}))
+        with pytest.raises(MalformedParticle, match="does not hold together"):
             parse_grant(message.encoding, BOX, key(0))
 
 
