@@ -37,6 +37,7 @@ from tests.group_parts import (
     OTHER_ISSUER,
     PEOPLE,
     chain_of,
+    forged,
     key,
     revoked,
     scope,
