@@ -121,6 +121,7 @@ class Restoring:
                     return Restored(checkpoint, soul.name, planned, None)
                 with trio.CancelScope(shield=True):
                     moves = self._moves_after(checkpoint, soul, claim, planned)
+                    moves = structs.replace(moves, own=holder.neuron.hex())
                     await self._commit(planned, moves)
                     written = await self._claim(path, checkpoint, soul, holder.neuron, planned)
         return Restored(checkpoint, soul.name, planned, written)

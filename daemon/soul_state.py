@@ -37,6 +37,7 @@ class Moves(msgspec.Struct, frozen=True):
     epoch, sequence: of the last move and the last checkpoint that is known of.
     lease_us: until when this Body may go on by itself; 0: for ever.
     watched: files where a claim would appear.
+    own: the neuron that this Body claimed them with last; "" where it never did.
     moved: conversations that `holder` has since `moved_us`.
     """
 
@@ -45,6 +46,7 @@ class Moves(msgspec.Struct, frozen=True):
     sequence: int = 0
     lease_us: int = 0
     watched: tuple[str, ...] = ()
+    own: str = ""
     moved: tuple[_Hex, ...] = ()
     holder: str = ""
     moved_us: int = 0
@@ -121,12 +123,16 @@ class SoulState:
         """Heed claims as they appear, for ever."""
         seen: dict[str, tuple[int, int]] = {}
         while True:
-            for name in self.moves.watched:
-                try:
-                    await self._look(Path(name), seen)
-                except GliaError as error:
-                    _log.warning("%s: %s", name, error)
+            await self.look(seen)
             await trio.sleep(_LOOK_S)
+
+    async def look(self, seen: dict[str, tuple[int, int]]) -> None:
+        """Heed claims that are there. Args: seen: files as they were; changed."""
+        for name in self.moves.watched:
+            try:
+                await self._look(Path(name), seen)
+            except GliaError as error:
+                _log.warning("%s: %s", name, error)
 
     async def heed(self, claim: Claim) -> bool:
         """Let go what another Body has. Returns: whether it says something new.
@@ -135,7 +141,7 @@ class SoulState:
         """
         async with self.changing:
             moves = self.moves
-            if claim.soul.hex() != moves.soul or claim.epoch <= moves.epoch:
+            if claim.soul.hex() != moves.soul or not _is_later(claim, moves):
                 return False
             moved = sorted({*moves.moved, *(name.hex() for name in claim.conversations)})
             await self.keep(
@@ -161,6 +167,14 @@ class SoulState:
         seen[str(path)] = found
         if claim is not None:
             await self.heed(claim)
+
+
+def _is_later(claim: Claim, moves: Moves) -> bool:
+    """Whether it says what is not known yet. Of two that claimed at once, who did first lets go:
+    a claim in a file is the last one that was written there."""
+    if claim.epoch == moves.epoch:
+        return claim.holder.hex() not in (moves.own, moves.holder)
+    return claim.epoch > moves.epoch
 
 
 def read_claim(path: Path) -> Claim | None:

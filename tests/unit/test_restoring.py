@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import trio
-import trio.testing
 
 from daemon.checkpoint_config import CheckpointConfig
 from daemon.checkpointing import Checkpointing
@@ -79,6 +78,11 @@ def body(directory: Path, settings: CheckpointConfig | None = None, now_s: float
     )
     restoring = Restoring(conversations, state, paths, lambda: now_s)
     return Body(paths, conversations, state, checkpointing, restoring)
+
+
+def looks(at: Body) -> None:
+    """It looks for claims, as it does all the time."""
+    trio.run(at.state.look, {})
 
 
 @pytest.fixture
@@ -203,13 +207,6 @@ def test_claims_are_heeded_by_who_should(tmp_path: Path) -> None:
     old.say("b", 1)  # made since: no part of what moved
     new.restore(file)
 
-    async def look(at: Body) -> None:
-        with trio.move_on_after(5):
-            await at.state.run()
-
-    def looks(at: Body) -> None:
-        trio.run(look, at, clock=trio.testing.MockClock(autojump_threshold=0.05))
-
     for each in (old, new, third):
         looks(each)
     with pytest.raises(ConversationMoved, match="a moved to another Body"):
@@ -228,6 +225,19 @@ def test_claims_are_heeded_by_who_should(tmp_path: Path) -> None:
     with pytest.raises(ConversationMoved, match="restored what is at"):
         old.checkpoint(file)
     assert old.checkpoint(tmp_path / "mine") == 2
+
+
+def test_of_two_that_restore_at_once_one_lets_go(tmp_path: Path, made: Path) -> None:
+    one, other = body(tmp_path / "one"), body(tmp_path / "other")
+    one.restore(made)
+    claim_path(made).rename(tmp_path / "aside")  # the other did not see it yet
+    other.restore(made)
+    assert one.state.moves.epoch == other.state.moves.epoch == 1
+    for each in (one, other, one):
+        looks(each)
+    other.say("a", 5)
+    with pytest.raises(ConversationMoved):
+        one.say("a", 5)
 
 
 def test_a_claim_of_another_soul_or_none_says_nothing(tmp_path: Path) -> None:
