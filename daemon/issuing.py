@@ -119,11 +119,13 @@ def joined(row: GroupRow | None, given: Given, now_s: int) -> GroupRow:
 
 def _check(row: GroupRow, given: Given, now_s: int) -> None:
     """Raises: BadRequest."""
+    if row.is_issuer:
+        raise BadRequest(f"this node made group {row.name}, and needs no grant")
     known = {each.number: each.key for each in row.epochs}
     agrees = given.keys.secret == row.secret and all(
         known.get(each.number, each.key) == each.key for each in given.keys.epochs
     )
-    if row.is_issuer or not agrees:
+    if not agrees:
         raise BadRequest(f"a grant that contradicts what is known of group {row.name}")
     had = parse_chain(row.chain).scope
     if given.time_s < row.given_s and had.not_before_s <= now_s < had.expires_s:

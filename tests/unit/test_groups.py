@@ -273,6 +273,16 @@ def test_a_delegate_hands_on_less_and_revokes_nothing(world: World) -> None:
     assert not world.serves("ada", "cyd"), "what was handed on goes with what it was handed on from"
 
 
+def test_an_issuer_stays_one_whatever_it_is_granted(world: World) -> None:
+    world.grant("bob", Op.FETCH | Op.DELEGATE)
+    world.renew("bob")
+    world.grant("ada", giver="bob")
+    with pytest.raises(BadRequest, match="needs no grant"):
+        world.renew("ada", giver="bob")
+    assert world.row("ada").is_issuer
+    assert world.nodes["ada"].change(world.group, changes.rotated).epochs[-1].number == 2
+
+
 def test_a_grant_that_is_handed_over_lasts_a_day(world: World) -> None:
     world.grant("bob")
     card = parse_card(world.nodes["bob"].card())
