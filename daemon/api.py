@@ -25,6 +25,8 @@ from daemon.peer_calls import answer as peer_answer
 from daemon.settings import as_text
 from daemon.trace_calls import TraceCall
 from daemon.trace_calls import answer as trace_answer
+from daemon.truth_calls import TruthCall
+from daemon.truth_calls import answer as truth_answer
 from glia.errors import BadRequest
 from glia.graph.ids import WindowId
 from glia.graph.window import WindowRecord
@@ -58,6 +60,7 @@ ApiCall = (
     | TraceCall
     | CheckpointCall
     | GroupCall
+    | TruthCall
     | Fetch
 )
 
@@ -80,6 +83,8 @@ async def answer(parts: Parts, call: ApiCall, post: Deliver) -> Reply:
         return await trace_answer(parts, call, post)
     if isinstance(call, GroupCall):
         return await group_answer(parts, call)
+    if isinstance(call, TruthCall):
+        return await truth_answer(parts, call, post)
     if isinstance(call, Fetch):
         return await fetch_answer(parts, call, post)
     return await _answer(parts, call, post)

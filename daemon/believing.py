@@ -9,13 +9,15 @@ from daemon.network_config import NetworkConfig, peer_of
 from glia.graph.neuron import NeuronId
 from p2p.accepting import STRANGER, Acquaintance, is_near
 from p2p.host import Connection, PeerId
-from p2p.ledger import Ledger, PeerEntry
+from p2p.ledger import Ledger, PeerEntry, Trust
+from p2p.neurons import Neurons
 
 
 class Believing:
     """Asked anew each time: connections come and go.
 
     Args:
+        neurons: what is said of those that sign.
         neuron: this node's.
         connections: those there are now.
 
@@ -27,19 +29,36 @@ class Believing:
         self,
         config: NetworkConfig,
         ledger: Ledger,
+        neurons: Neurons,
         neuron: NeuronId,
         connections: Callable[[], Sequence[Connection]],
     ) -> None:
         self._accept, self._ledger, self._connections = config.accepted, ledger, connections
+        self._neurons = neurons
         named = [peer_of(text) for text in config.bootstrap]
         self.acquaintance = Acquaintance(
-            ledger, neuron, named, all_named=bool(config.psk), near=self._near
+            ledger, neuron, named, neurons, all_named=bool(config.psk), near=self._near
         )
 
     def takes(self) -> Callable[[NeuronId], bool]:
         """Whether what a neuron attests may be used here, as things are now."""
         standings = self.acquaintance.standings()
         return lambda neuron: self._accept.takes(neuron, standings.get(neuron, STRANGER))
+
+    def trust_in(self, neuron: NeuronId | None) -> Trust:
+        """How much of what a neuron attests, and is used here, is to be computed again.
+
+        Whoever is no friend and is used all the same was passed on by one, unless anybody is.
+        """
+        standing = STRANGER if neuron is None else self.acquaintance.standings().get(neuron)
+        if standing is not None and standing.trust != "stranger":
+            return standing.trust
+        is_listed = neuron is not None and neuron in self._accept.neurons
+        return "stranger" if self._accept.policy == "any" and not is_listed else "known"
+
+    def may_count(self, neuron: NeuronId) -> bool:
+        """Whether what a neuron attests may be used, whoever passes it on."""
+        return not self._neurons.is_never(neuron)
 
     def passes_on(self, peer: PeerId) -> bool:
         """Whether what a peer offers may be used here, whoever computed it."""

@@ -21,6 +21,7 @@ from daemon.telling import Tell
 from daemon.transfer import Transfer
 from glia.errors import GliaError
 from glia.graph.window import WindowRecord
+from p2p.attesting import attested_by
 from p2p.deciding import Patience
 from p2p.getter import Close
 from p2p.planning import Pace, Plan, plan
@@ -77,7 +78,8 @@ class Bringing:
         key = wanted.keys[self._num_before]
         self._names = [record.window_id for record in found.answer.records]
         self._foreign = peering.published.foreign
-        expect = partial(self._foreign.expect, self._names)
+        signers = attested_by(self._chain, found.links, peering.believing.trust_in)
+        expect = partial(self._foreign.expect, self._names, signers)
         self._sink = memory.adopter.after(wanted.binding, found.answer.base, key, seen, expect)
         # Where the chain left ours before our end, more windows come than are gained.
         self._compute_s = window_s * (len(self._chain) - len(wanted.here))

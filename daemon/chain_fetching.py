@@ -43,7 +43,7 @@ from glia.graph.link import Link
 from glia.graph.window import WindowRecord
 from glia.local.values import SourceValue
 from p2p.asking import Asking
-from p2p.attesting import num_attested
+from p2p.attesting import attested_by, num_attested
 from p2p.finding import RECORDS_BUDGET_BYTES
 from p2p.getter import Close
 from p2p.host import PeerId
@@ -157,7 +157,12 @@ class ChainFetching:
             is_passed_on = self._peering.believing.passes_on(peer)
             holding = await verified(self._peering.verify, data, chain, self._keys, time.time())
             for kind, links in zip((hold, may), holding, strict=True):
-                kind += [link for link in links if is_passed_on or takes(link.signer)]
+                kind += [
+                    link
+                    for link in links
+                    if takes(link.signer)
+                    or (is_passed_on and self._peering.believing.may_count(link.signer))
+                ]
         if not provides:
             raise PeerLost("whoever had the chain is gone", hint="ask again later")
         found = FoundChain(num, walk.tip, chain[-1].numerics_class, ())
@@ -206,7 +211,8 @@ class ChainFetching:
         records = self._walk.records
         names = [record.window_id for record in records]
         foreign = self._peering.published.foreign
-        expect = partial(foreign.expect, names)
+        signers = attested_by(self._chain, found.links, self._peering.believing.trust_in)
+        expect = partial(foreign.expect, names, signers)
         sink = self._memory.adopter.after(self._binding, self._walk.base, key, self._seen, expect)
         size = self._binding.profile.block_size
         held = await self._memory.stored(records)

@@ -13,6 +13,7 @@ from daemon import show
 from daemon.paths import default_data_dir
 from daemon.streams import open_closed
 from daemon.verbs import (
+    audit,
     chat,
     checkpoint,
     completion,
@@ -41,7 +42,7 @@ from glia.errors import BadRequest, GliaError
 
 _GROUPS = (
     node, config, doctor, unit, models, run, chat, conversations, forget, publish, recall, ps,
-    peers, where, links, fetch, trace, groups, soul, checkpoint, store,
+    peers, where, links, audit, fetch, trace, groups, soul, checkpoint, store,
 )  # fmt: skip
 
 Verb = Callable[[argparse.Namespace], int]

@@ -10,6 +10,7 @@ from pathlib import Path
 from daemon.paths import default_data_dir
 
 VERBS = (
+    "audit",
     "chain",
     "chat",
     "check",
@@ -40,6 +41,7 @@ VERBS = (
     "status",
     "stop",
     "trace",
+    "trust",
     "unit",
     "verify",
     "wait",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import islice
+
+import trio
 
 from daemon.forking import fork
 from daemon.parts import Parts
@@ -46,23 +49,33 @@ async def _read(parts: Parts, call: ReadConversation) -> ConversationReply:
     """As many messages from the one asked for as fit a frame well, then as many tokens."""
     replay = await parts.conversations.read(call.name)
     value = parts.conversations.value(call.name)
+    tainted = await _tainted_answers(parts, call.name) if value.num_tainted else frozenset()
     room = _PART_BYTES
     messages: list[MessageValue] = []
     for message in islice(replay.messages, call.message_start, None):
         room -= message.text_bytes + len(message.role.encode()) + _MESSAGE_BYTES
         if messages and room < 0:
             break
-        messages.append(_value(message))
+        messages.append(_value(message, tainted))
     at = TOKEN_BYTES * call.token_start
     tokens = bytes(replay.tokens[at : at + max(0, room // TOKEN_BYTES) * TOKEN_BYTES])
     return ConversationReply(call.id, value, messages, tokens)
 
 
-def _value(message: Message) -> MessageValue:
+async def _tainted_answers(parts: Parts, name: str) -> frozenset[Message]:
+    """Answers of turns whose windows are used no more. Raises: StoreBroken."""
+    past = parts.conversations.past([name])
+    turns = await trio.to_thread.run_sync(past.turns, name)
+    condemned = parts.memory.hidden.condemned
+    return frozenset(turn.messages[-1] for turn in turns if turn.tip in condemned)
+
+
+def _value(message: Message, tainted: Collection[Message]) -> MessageValue:
     return MessageValue(
         role=message.role,
         content=message.content,
         start=message.start,
         end=message.end,
         visibility=message.visibility.word,
+        is_tainted=message in tainted,
     )

@@ -8,7 +8,7 @@ thread.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -23,7 +23,7 @@ from daemon.past import Past
 from daemon.taken import Running, Taken, busy
 from glia.errors import BadRequest, GliaError, QuotaExceeded, StoreBroken, UnknownConversation
 from glia.graph.conversation import Begin, Head, Record, Replay, Turn, is_anonymous, is_name
-from glia.graph.ids import ModelId
+from glia.graph.ids import ModelId, WindowId
 from glia.graph.privacy import Visibility
 from glia.local.values import ConversationValue
 
@@ -38,6 +38,7 @@ class Conversations:
         strays: there may be windows that were to be forgotten once answered, and of which no
             file says so.
         check_here: raises where a conversation that begins so may not go on here.
+        condemned: windows that are used no more: answers whose tip is one are tainted.
         on_change: called when one was made, has grown, was removed, or may be forgotten now.
     """
 
@@ -51,6 +52,7 @@ class Conversations:
         self._taken = Taken(self._left)
         self._table = ConversationTable(files, files.open(), self._taken, self._changed)
         self.counters = self._table.counters
+        self.condemned: Collection[WindowId] = frozenset()
 
     # -- what is there ----------------------------------------------------------------------
 
@@ -113,6 +115,7 @@ class Conversations:
             visibility=(head.visibility if head.num_tokens else Visibility.PRIVATE).word,
             running=name in self._taken.running,
             expires_s=expires_s(kept, self.settings) if is_anonymous(name) else None,
+            num_tainted=sum(tip in self.condemned for tip in head.tips),
         )
 
     async def read(self, name: str, *, at_it: bool = False) -> Replay:
@@ -273,6 +276,13 @@ class Conversations:
             if model_id is not None:
                 found.append((model_id, running.tokens))
         return found
+
+    def taint(self, model_id: ModelId, tokens: Sequence[int], window_id: WindowId) -> None:
+        """A window that ends these tokens does not hold: answers under way that begin with them
+        used it, unless they were given other windows of the same tokens."""
+        for running in self._taken.running.values():
+            if running.model_id == model_id and running.tokens[: len(tokens)] == tokens:
+                running.tainted_by = window_id
 
     # -- inside -----------------------------------------------------------------------------
 

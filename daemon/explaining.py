@@ -131,13 +131,17 @@ class _Explanation:
     def _stored_otherwise(self, own: Attachment, start: int, end: int) -> Iterator[ReasonValue]:
         """The next window is there, but of another class, or set aside."""
         classes: set[str] = set()
-        is_bad = False
+        is_bad = is_condemned = False
         for window_id in self._found(own, end):
             record = self._records.get_now(window_id)
-            if record is None:
+            if window_id in self._records.hidden.condemned:
+                is_condemned = True
+            elif record is None:
                 is_bad = True
             elif record.numerics_class != own.binding.numerics_class:
                 classes.add(record.numerics_class)
+        if is_condemned:
+            yield ReasonValue("quarantined", start, detail="attested")
         if is_bad:
             yield ReasonValue("quarantined", start)
         for numerics_class in sorted(classes):

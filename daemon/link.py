@@ -5,12 +5,13 @@ Lives as long as the engine's connection; when that ends, every call ends with E
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import trio
 
+from daemon.binding import bind
 from daemon.wire import Wire
 from glia.errors import (
     EngineDied,
@@ -19,9 +20,12 @@ from glia.errors import (
     RemoteProtocolError,
     error_from_code,
 )
+from glia.graph.ids import WindowId
 from glia.graph.tokens import unpack_tokens
 from glia.local.messages import (
     Attach,
+    AuditedWindow,
+    AuditWindow,
     Call,
     CancelRun,
     Done,
@@ -43,7 +47,17 @@ from glia.local.messages import (
 from glia.local.values import SamplingValue, TierValue
 
 Deliver = Callable[[Progress | Emitted], None]
-FromEngine = Progress | Emitted | Ready | EngineStats | Generated | EvictReply | Done | Failed
+FromEngine = (
+    Progress
+    | Emitted
+    | Ready
+    | EngineStats
+    | Generated
+    | EvictReply
+    | AuditedWindow
+    | Done
+    | Failed
+)
 
 
 @dataclass
@@ -57,7 +71,7 @@ class EngineLink:
     """Calls an engine down the connection that it opened.
 
     Attributes:
-        attach: what it attached with.
+        attach, binding: what it attached with.
         pid: its process, as the kernel says.
         ready: set once it can run.
         memory_bytes: what it had of its own when it got ready; 0 if it did not say.
@@ -66,6 +80,7 @@ class EngineLink:
 
     def __init__(self, wire: Wire, attach: Attach, pid: int) -> None:
         self.attach = attach
+        self.binding = bind(attach)
         self.pid = pid
         self.ready = trio.Event()
         self.closed = trio.Event()
@@ -144,6 +159,24 @@ class EngineLink:
             with suppress(QuotaExceeded):
                 self._wire.post(Meet(self._next_id, run_id, position))
                 self._told.add(self._next_id)
+
+    async def audit(
+        self, chain: Sequence[WindowId], tokens: Sequence[int], *, is_canonical: bool
+    ) -> AuditedWindow:
+        """Have the engine compute a window again.
+
+        Args:
+            chain: from genesis to the window. tokens: its own.
+        Raises: EngineDied, QuotaExceeded where it is behind, NotFound, PromptError.
+        """
+        self._next_id += 1
+        call = AuditWindow(self._next_id, list(chain), list(tokens), is_canonical)
+        reply = await self._finish(self._start(call, lambda _: None))
+        if not isinstance(reply, AuditedWindow):
+            raise RemoteProtocolError(
+                f"an engine answered an AuditWindow with a {type(reply).__name__}"
+            )
+        return reply
 
     async def evict_l0(self) -> EvictReply:
         """Have the engine drop what it does not use. Raises: EngineDied."""

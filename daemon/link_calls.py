@@ -92,7 +92,7 @@ def _value(link: Link, source: str, standing: Standing, *, own: bool, accepted: 
         num_windows=claim.num_windows,
         sequence=link.sequence,
         time_s=link.time_s,
-        trust="banned" if standing.is_banned else standing.trust,
+        trust=standing.shown,
         accepted=accepted,
     )
 

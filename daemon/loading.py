@@ -20,7 +20,7 @@ from daemon.records import Records
 from daemon.writer import Writer
 from glia.errors import ArenaExhausted, BadRequest, NotFound
 from glia.graph.ids import PrefixKey, WindowId
-from glia.graph.window import WindowRecord
+from glia.graph.window import WindowRecord, is_canonical
 from glia.store.base import BlockStore
 
 _GROUP_BYTES = 8 * 1024 * 1024  # read at once: long enough for a thread hop, short enough to fit
@@ -28,6 +28,7 @@ _MAX_OFFSETS = 120_000  # of 8 bytes, in one reply frame
 _DIRTY_SHARE = 2  # at most 1/2 of L1 waits for the disk
 
 IN_L1, IN_L2, FROM_PEER = 1, 2, 3
+NO_CHECK, CHECK, CHECK_CANONICAL = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,13 @@ class Pinned:
     Attributes:
         offsets: u64 little-endian, one per layer and window: where the particle starts.
         tiers: per window where it was; those that came from a peer say so once.
+        checks: per window whether it is to be looked at before it is used, as Leased has it.
     """
 
     windows: tuple[WindowId, ...]
     offsets: bytes
     tiers: bytes
+    checks: bytes
 
 
 class Loader:
@@ -101,7 +104,8 @@ class Loader:
         for index, name in enumerate(pinned):
             if self._arrivals.use(name):
                 tiers[index] = FROM_PEER
-        return Pinned(pinned, b"".join(map(self._table.offsets, pinned)), bytes(tiers))
+        checks = bytes(map(self._check_of, pinned))
+        return Pinned(pinned, b"".join(map(self._table.offsets, pinned)), bytes(tiers), checks)
 
     def unpin(self, window_ids: Sequence[WindowId]) -> None:
         """The opposite of one `pin`."""
@@ -114,6 +118,13 @@ class Loader:
         """Return when nobody uses any of these."""
         while any(map(self._table.is_pinned, window_ids)):
             await self._unpinned.wait()
+
+    def _check_of(self, window_id: WindowId) -> int:
+        if window_id not in self._arrivals.unchecked:
+            return NO_CHECK
+        record = self._table.record(window_id)
+        is_exact = record is not None and is_canonical(record.numerics_class)
+        return CHECK_CANONICAL if is_exact else CHECK
 
     def _give_up_hidden(self, window_ids: Sequence[WindowId], tiers: bytearray) -> None:
         """Cut what was pinned before the first window that began to be forgotten meanwhile."""

@@ -19,7 +19,9 @@ from daemon.peering import Peering
 from daemon.transfer import Transfer
 from glia.errors import GliaError
 from glia.graph.ids import PrefixKey
+from glia.graph.link import Link
 from glia.graph.window import WindowRecord
+from p2p.attesting import attested_by
 from p2p.getter import Close
 from p2p.source import Provides
 
@@ -32,6 +34,7 @@ class Meeting:
 
     Args:
         chain: from genesis on; of the engine's own numerics class.
+        links: that attest it.
         first: windows of it that are here, or that are computed in any case.
         run: where the windows go.
         tell: hears that more came.
@@ -46,6 +49,7 @@ class Meeting:
         peering: Peering,
         binding: Binding,
         chain: Sequence[WindowRecord],
+        links: Sequence[Link],
         keys: Sequence[PrefixKey],
         first: int,
         providers: Sequence[Provides],
@@ -62,6 +66,7 @@ class Meeting:
         )
         self._shelf = memory.shelves.open(binding, self._met)
         self._foreign = peering.published.foreign
+        self._signers = attested_by(chain, links, peering.believing.trust_in)
         self._why = "slow"
         self._came, self._is_met = trio.Event(), trio.Event()
         self.num_came = 0
@@ -92,7 +97,7 @@ class Meeting:
         """Until the engine took what came, or none did; to be cancelled when the run ends."""
         names = [record.window_id for record in self._records]
         try:
-            await trio.to_thread.run_sync(self._foreign.expect, names)
+            await trio.to_thread.run_sync(self._foreign.expect, names, self._signers)
             try:
                 await self._bring()
             finally:

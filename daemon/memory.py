@@ -6,7 +6,7 @@ everything runs on the trio thread: so there is no lock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import trio
@@ -26,12 +26,23 @@ from glia.errors import NotFound, StoreFull
 from glia.graph.chain import longest_chain, walk
 from glia.graph.ids import BlockId, WindowId, short
 from glia.graph.window import WindowRecord
-from glia.local.values import TierValue
+from glia.local.values import FindingValue, TierValue
 from glia.store.base import BlockStore
+
+Vet = Callable[[Binding, Sequence[FindingValue]], Awaitable[Sequence[WindowId]]]
+
+
+async def _nothing(_binding: Binding, _found: Sequence[FindingValue]) -> Sequence[WindowId]:
+    """Where there are no peers nothing is looked at."""
+    return ()
 
 
 class Memory:
-    """The two tiers and what works on them."""
+    """The two tiers and what works on them.
+
+    Attributes:
+        examined: takes in what an engine says of windows that came from peers.
+    """
 
     def __init__(self, arena: SharedMemory, store: BlockStore, hot_steps: int) -> None:
         self.arena = arena
@@ -41,11 +52,12 @@ class Memory:
         self.hidden = self.records.hidden
         self.leases = Leases()
         self.writer = Writer(self.table, arena.view, store)
-        arrivals = Arrivals()
-        self.loader = Loader(arena, self.table, store, self.records, self.writer, arrivals)
-        self.adopter = Adopter(arena, self.table, store, self.records, self.writer, arrivals)
-        self.shelves = Shelves(arena, self.table, self.records, self.writer, arrivals)
+        self.arrivals = Arrivals()
+        self.loader = Loader(arena, self.table, store, self.records, self.writer, self.arrivals)
+        self.adopter = Adopter(arena, self.table, store, self.records, self.writer, self.arrivals)
+        self.shelves = Shelves(arena, self.table, self.records, self.writer, self.arrivals)
         self.sealer = Sealer(arena, self.table, self.records, self.writer)
+        self.examined: Vet = _nothing
 
     async def match(
         self, binding: Binding, tokens: Sequence[int], *, exact: bool = True

@@ -16,6 +16,8 @@ from glia.local.messages import (
     Adopt,
     Attach,
     Done,
+    Examined,
+    ExaminedReply,
     Flush,
     Known,
     Lease,
@@ -29,7 +31,7 @@ from glia.local.messages import (
     Staging,
 )
 
-MemoryCall = Attach | Staging | Match | Known | Adopt | Lease | Release | Seal | Flush
+MemoryCall = Attach | Staging | Match | Known | Adopt | Lease | Examined | Release | Seal | Flush
 _MAX_LEASES = 4096
 _MAX_LEASED_WINDOWS = 2**16  # counting each as often as it is leased
 
@@ -65,6 +67,9 @@ class MemoryCalls:
                 return Matched(call.id, list(await self._names(call))), None
             case Lease():
                 return await self._lease(call), None
+            case Examined():
+                audit = await self._memory.examined(self._bound(), call.found)
+                return ExaminedReply(call.id, list(audit)), None
             case Release():
                 windows = self._leases.pop(call.lease, ())
                 self._memory.loader.unpin(windows)
@@ -107,7 +112,7 @@ class MemoryCalls:
         self._next_lease += 1
         self._leases[lease] = pinned.windows
         self._num_leased += len(pinned.windows)
-        return Leased(call.id, lease, pinned.offsets, pinned.tiers)
+        return Leased(call.id, lease, pinned.offsets, pinned.tiers, pinned.checks)
 
     async def _seal(self, call: Seal) -> Sealed:
         binding = self._bound()

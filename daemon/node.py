@@ -16,8 +16,10 @@ import trio
 
 from daemon.arena import make_arena
 from daemon.attachments import Attachments
+from daemon.auditing import Auditing
 from daemon.broker import Broker
 from daemon.checkpointing import Checkpointing
+from daemon.condemning import Condemning
 from daemon.config import Config
 from daemon.conversation_files import ConversationFiles
 from daemon.conversations import Conversations
@@ -155,6 +157,9 @@ def _prepared(config: Config) -> Iterator[Prepared]:
             # Of what it was answering when it ended no file says that it is to be forgotten.
             conversations.strays = not config.conversations.anonymous_hours
         memory = Memory(arena, store, config.l1.hot_steps)
+        if published is not None:
+            Condemning.load(memory, published)
+        conversations.condemned = memory.hidden.condemned
         yield Prepared(memory, conversations, soul, listener, door, published, peering, groups)
         _log.info("gliad ends")
 
@@ -198,9 +203,12 @@ async def run_node(config: Config, program: tuple[str, ...], prepared: Prepared)
             sparing = Sparing(memory, conversations, registry, attachments)
             looking = Looking(memory, conversations, attachments, published)
             forgetting = Forgetting(memory, conversations, engines, looking, published)
-            shown = None
+            shown = auditing = None
             if peering is not None:
                 still, network = forgetting.still, config.network
+                condemning = Condemning(memory, peering.published, still, counters)
+                auditing = Auditing(memory, peering, engines, condemning, counters, conversations)
+                serving.start_soon(auditing.run)
                 shown = Publishing(memory, conversations, attachments, peering, still, network)
                 serving.start_soon(shown.run)
             _connect(conversations, attachments, sparing, forgetting, shown)
@@ -244,6 +252,7 @@ async def run_node(config: Config, program: tuple[str, ...], prepared: Prepared)
                 shown=shown,
                 groups=prepared.groups,
                 group_life=group_life,
+                auditing=auditing,
                 counters=counters,
                 stopping=trio.Event(),
             )

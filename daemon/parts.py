@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import trio
 
 from daemon.attachments import Attachments
+from daemon.auditing import Auditing
 from daemon.broker import Broker
 from daemon.checkpointing import Checkpointing
 from daemon.config import Config
@@ -36,7 +37,7 @@ class Parts:
 
     Attributes:
         door: None where there is none.
-        peering, shown: None where this node is offline.
+        peering, shown, auditing: None where this node is offline.
         counters: what `status` shows beside the tiers.
         stopping: set when the node shall end.
     """
@@ -61,6 +62,7 @@ class Parts:
     shown: Publishing | None
     groups: Groups
     group_life: GroupLife
+    auditing: Auditing | None
     counters: Counter[str]
     stopping: trio.Event
     checking: trio.Lock = field(default_factory=trio.Lock)

@@ -104,6 +104,11 @@ class Paths:
         return self.data_dir / "peers.json"
 
     @property
+    def neurons(self) -> Path:
+        """What is known of neurons."""
+        return self.data_dir / "neurons.json"
+
+    @property
     def published(self) -> Path:
         """The index of what peers may see."""
         return self.data_dir / "published"

@@ -17,6 +17,7 @@ from daemon.introducing import Introducing
 from daemon.joining import Join, Ports, libp2p_join, limits_for, num_files
 from daemon.keeping import Keeping
 from daemon.network_config import NetworkConfig, ip_of
+from daemon.neuron_file import NeuronFile
 from daemon.neuron_key import neuron_signer, peer_seed
 from daemon.paths import Paths
 from daemon.peer_file import PeerFile
@@ -55,6 +56,8 @@ class Peering:
 
     Attributes:
         ledger, published, heard: what is known of peers, shown to peers, heard from peers.
+        neurons: what is known of those that sign; who changes what counts has it saved
+            (save_neurons).
         kept: the peers that are dialled again and again.
         hints: who said on a topic that it has what.
         believing: whose word counts.
@@ -74,14 +77,19 @@ class Peering:
         published: Published,
         heard: Heard,
         file: PeerFile,
+        neuron_file: NeuronFile,
     ) -> None:
         self._config, self._join = config, join
         self.signer, self.published, self.heard = signer, published, heard
         self.counters = Counter[str]()
-        self._remembering = Remembering(file, config.bootstrap, self.counters)
+        self._remembering = Remembering(file, neuron_file, config.bootstrap, self.counters)
         self.ledger, self.kept = self._remembering.ledger, self._remembering.kept
+        self.neurons = self._remembering.neurons
+        self.save_neurons = self._remembering.save_neurons
         self.hints = Hints(secrets.token_bytes(32), self.ledger.is_proven)
-        self.believing = Believing(config, self.ledger, signer.neuron, self._connections)
+        self.believing = Believing(
+            config, self.ledger, self.neurons, signer.neuron, self._connections
+        )
         self.why_off = "it is being joined"
         self.settled = trio.Event()
         self.on_up: list[Callable[[], None]] = []
@@ -327,4 +335,5 @@ def open_peering(
     join = libp2p_join(config, peer_seed(paths.peer_key), limits_for(num_files()), agent)
     heard = Heard(paths.heard)
     stack.callback(heard.close)
-    return Peering(config, join, signer, published, heard, PeerFile(paths.peers))
+    files = PeerFile(paths.peers), NeuronFile(paths.neurons)
+    return Peering(config, join, signer, published, heard, *files)

@@ -232,6 +232,7 @@ class Pursuit:
             self._peering,
             binding,
             found.chain,
+            found.links,
             self._wanted.keys,
             first,
             found.answer.providers,

@@ -1,4 +1,4 @@
-"""What is known of peers from one run to the next: peers.json, read once and written often."""
+"""What is known of peers and neurons from one run to the next: read once, and written often."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from collections.abc import Iterable
 import trio
 
 from daemon.network_config import peer_of
+from daemon.neuron_file import NeuronFile
 from daemon.peer_file import PeerFile
+from glia.errors import StoreBroken
 from p2p.host import Address
 from p2p.ledger import Ledger
+from p2p.neurons import Neurons
 from p2p.redialling import Redialling
 
 _SAVE_S = 60.0
@@ -24,12 +27,20 @@ class Remembering:
     """Attributes:
     ledger: what is known of peers.
     kept: the peers that are dialled again and again.
+    neurons: what is known of those that sign.
     """
 
-    def __init__(self, file: PeerFile, named: Iterable[str], counters: Counter[str]) -> None:
+    def __init__(
+        self,
+        file: PeerFile,
+        neuron_file: NeuronFile,
+        named: Iterable[str],
+        counters: Counter[str],
+    ) -> None:
         """Args: named: addresses that the settings name."""
-        self._file, self._counters = file, counters
-        self.ledger, self.kept = Ledger(), Redialling()
+        self._file, self._neuron_file, self._counters = file, neuron_file, counters
+        self.ledger, self.kept, self.neurons = Ledger(), Redialling(), Neurons()
+        neuron_file.load(self.neurons)
         remembered, addresses = file.load(self.ledger), list(named)
         first = dict.fromkeys(map(peer_of, addresses))
         for peer in (*first, *remembered):  # named ones are kept, however many are remembered
@@ -41,12 +52,17 @@ class Remembering:
         """Save what has changed, for ever."""
         while True:
             await trio.sleep(_SAVE_S)
-            content = self._content()
-            await trio.to_thread.run_sync(self._save, content)
+            neurons = self._neuron_file.encode(self.neurons)
+            await trio.to_thread.run_sync(self._save, self._content(), neurons)
 
     def save(self) -> None:
         """Now. Blocking."""
-        self._save(self._content())
+        self._save(self._content(), self._neuron_file.encode(self.neurons))
+
+    async def save_neurons(self) -> None:
+        """What was said of neurons, durably. Raises: StoreBroken."""
+        content = self._neuron_file.encode(self.neurons)
+        await trio.to_thread.run_sync(self._neuron_file.save, content)
 
     def _content(self) -> bytes:
         """Also of peers that a flag named once, and that were there since: they are dialled."""
@@ -59,9 +75,10 @@ class Remembering:
         addresses = {peer: kept for peer in known if (kept := self.kept.addresses(peer))}
         return self._file.encode(self.ledger, addresses)
 
-    def _save(self, content: bytes) -> None:
+    def _save(self, peers: bytes, neurons: bytes) -> None:
         try:
-            self._file.save(content)
-        except OSError as error:
+            self._file.save(peers)
+            self._neuron_file.save(neurons)
+        except (OSError, StoreBroken) as error:
             self._counters["peers_unsaved"] += 1
             _log.warning("what is known of peers was not saved: %s", error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import trio
@@ -31,7 +31,11 @@ class Names:
 
 
 class Sealer:
-    """Names what clients computed."""
+    """Names what clients computed.
+
+    Attributes:
+        on_acquit: called with windows that were condemned, and are what was computed here.
+    """
 
     def __init__(
         self, arena: SharedMemory, table: L1Table, records: Records, writer: Writer
@@ -41,6 +45,7 @@ class Sealer:
         self._records = records
         self._hidden = records.hidden
         self._writer = writer
+        self.on_acquit: Callable[[Sequence[WindowId]], None] = lambda _: None
 
     async def seal(self, binding: Binding, staging: memoryview, call: Seal) -> Names:
         """Name the call's windows.
@@ -66,6 +71,7 @@ class Sealer:
             payloads = source[done * step : (done + len(offsets)) * step]
             sealed, known = await self._fill(binding, anchor, tokens, payloads, offsets)
             made = [anchor.window_id, *(window.record.window_id for window in sealed)]
+            self._acquit(made[1:])
             if self._hidden.num_changes != seen or any(name in self._hidden for name in made):
                 give_back(self._arena, self._table, offsets)
                 seen = await self._until_forgotten(binding, made)
@@ -85,14 +91,23 @@ class Sealer:
         Returns: the number of changes since which what they continue is there.
         Raises: NotFound where what they continue is among those.
         """
+        anchor = made[0]
+        if anchor in self._hidden.condemned:
+            raise _unknown(anchor)
         await self._hidden.until_shown(made)
         seen = self._hidden.num_changes
-        anchor = made[0]
         if anchor != binding.root:
             record = await trio.to_thread.run_sync(self._records.get_now, anchor)
             if record is None:
                 raise _unknown(anchor)
         return seen
+
+    def _acquit(self, made: Sequence[WindowId]) -> None:
+        """What was computed here is true, whoever attests the same."""
+        condemned = [name for name in made if name in self._hidden.condemned]
+        if condemned:
+            self._hidden.acquit(condemned)
+            self.on_acquit(condemned)
 
     async def _room(self, binding: Binding, count: int) -> list[int]:
         size = binding.profile.window_particle_bytes

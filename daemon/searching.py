@@ -209,6 +209,7 @@ class Searcher:
         hold, may = await verified(
             self._peering.verify, chain.links, records, wanted.keys, self._now_s()
         )
+        hold, may = self._counting(hold), self._counting(may)
         taken = (hold, may) if self._passes_on(peer) else (self._taken(hold), self._taken(may))
         claimed[peer, chain.tip] = taken
         if num_attested(itertools.chain(*taken), num_before) >= chain.num_windows:
@@ -234,6 +235,10 @@ class Searcher:
     def _taken(self, links: Iterable[Link]) -> list[Link]:
         """Those whose signers' word is taken."""
         return [link for link in links if self._takes(link.signer)]
+
+    def _counting(self, links: Iterable[Link]) -> list[Link]:
+        """Without those whose signers' word is never taken, whoever passes it on."""
+        return [link for link in links if self._peering.believing.may_count(link.signer)]
 
     def _roads(self, use_directory: bool) -> Roads:
         async def open_stream(peer: PeerId) -> Stream:

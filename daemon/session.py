@@ -25,6 +25,7 @@ from glia.local.messages import (
     PROTOCOL_VERSION,
     AddModel,
     Attach,
+    Audit,
     Call,
     Cancel,
     ClientMessage,
@@ -185,7 +186,7 @@ class Session:
 
     async def _answer_api(self, call: api.ApiCall) -> Struct:
         if isinstance(
-            call, AddModel | Replay | Shutdown
+            call, AddModel | Audit | Replay | Shutdown
         ):  # these wait for others, and nobody for them
             return await api.answer(self._parts, call, self._deliver)
         async with self._at_once:

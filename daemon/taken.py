@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from glia.errors import ConversationBusy
-from glia.graph.ids import ModelId
+from glia.graph.ids import ModelId, WindowId
 
 
 @dataclass
@@ -15,10 +15,12 @@ class Running:
     """A request under way in a conversation. `model_id`: once it has an engine.
 
     tokens: prompt and answer, as far as it is.
+    tainted_by: a window that does not hold, as was found meanwhile, and that it seems to use.
     """
 
     tokens: list[int]
     model_id: ModelId | None = None
+    tainted_by: WindowId | None = None
 
 
 class Taken:

@@ -107,6 +107,9 @@ class OpenTurn:
         Where it cannot be written the answer says so, and the conversation is as before. So it
         is where there is nothing of an answer because the request was cancelled.
         """
+        if self._running.tainted_by is not None:
+            tip = generated.tip or self._running.tainted_by  # by which the answer stays marked
+            generated = structs.replace(generated, is_tainted=True, tip=tip)
         if generated.finish_reason == "cancelled" and not generated.tokens:
             return generated
         with trio.CancelScope(shield=True):

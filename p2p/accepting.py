@@ -10,12 +10,13 @@ Such a peer may also pass on what others computed: links of these are then as go
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Literal
 
 from p2p.host import PeerId
 from p2p.ledger import Ledger, PeerEntry, Trust
+from p2p.neurons import Neurons, Word
 
 Policy = Literal["any", "lan", "known", "own"]
 _ORDER: tuple[Trust, ...] = ("own", "known", "stranger")
@@ -29,10 +30,19 @@ class Standing:
         trust: own, known (a peer that the user named signs as it, or one that is near where the
             policy counts these), or stranger.
         is_banned: a peer that is banned signs as it.
+        is_never: the user, or a proof, says that nothing of its is used (p2p/neurons.py).
     """
 
     trust: Trust = "stranger"
     is_banned: bool = False
+    is_never: bool = False
+
+    @property
+    def shown(self) -> str:
+        """In a word."""
+        if self.is_never:
+            return "never"
+        return "banned" if self.is_banned else self.trust
 
 
 STRANGER = Standing()
@@ -53,6 +63,8 @@ class Accept:
 
     def takes(self, neuron: bytes, standing: Standing) -> bool:
         """Whether what a neuron attests may be used."""
+        if standing.is_never:
+            return False
         if standing.trust == "own" or neuron in self.neurons:
             return True
         if standing.is_banned or self.policy == "own":
@@ -82,6 +94,7 @@ class Acquaintance:
     Args:
         own: this node's neuron.
         named: peers that the settings name; the ledger has those that were added since.
+        neurons: what is said of neurons themselves, which counts most.
         all_named: whoever is in this network was given its key.
         near: peers that count as named while they are connected.
     """
@@ -91,11 +104,13 @@ class Acquaintance:
         ledger: Ledger,
         own: bytes,
         named: Collection[PeerId],
+        neurons: Neurons,
         *,
         all_named: bool = False,
         near: Callable[[], Collection[PeerId]] = frozenset,
     ) -> None:
         self._ledger, self._own, self._named = ledger, own, frozenset(named)
+        self._neurons = neurons
         self._all_named, self._near = all_named, near
 
     def trust_of(self, peer: PeerId, entry: PeerEntry) -> Trust:
@@ -121,4 +136,14 @@ class Acquaintance:
                 min(before.trust, trust, key=_ORDER.index),
                 before.is_banned or entry.is_banned,
             )
+        for neuron, word in self._neurons.said():
+            if neuron != self._own:
+                found[neuron] = _said(word, found.get(neuron, STRANGER))
         return found
+
+
+def _said(word: Word, before: Standing) -> Standing:
+    """What a neuron is once the user, or a proof, says something of it."""
+    if word == "own" or word == "known":
+        return Standing(word)
+    return replace(before, is_never=word == "never")

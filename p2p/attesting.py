@@ -6,12 +6,15 @@ carries a link need not have understood it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import get_args
 
 from glia.errors import MalformedParticle
-from glia.graph.ids import PrefixKey
+from glia.graph.ids import PrefixKey, WindowId
 from glia.graph.link import Claim, Link, LinkKind, accept_link
+from glia.graph.neuron import NeuronId
 from glia.graph.window import WindowRecord
+from p2p.ledger import Trust
 
 
 def links_that_hold(
@@ -85,3 +88,18 @@ def relayed(
     end = max((each for each in ends if each <= len(records)), default=0)
     named = records[: max(num_here, end)]
     return named, [link for link in touching if link.claim.num_windows <= len(named)]
+
+
+def attested_by(
+    records: Sequence[WindowRecord], links: Iterable[Link], trust: Callable[[NeuronId], Trust]
+) -> dict[WindowId, NeuronId]:
+    """Who says to have computed each window of a chain; of several, who is trusted most.
+
+    Args:
+        records: from genesis on. links: that hold.
+    """
+    found: dict[WindowId, NeuronId] = {}
+    for link in sorted(links, key=lambda link: get_args(Trust).index(trust(link.signer))):
+        for record in records[link.claim.num_before : link.claim.num_windows]:
+            found.setdefault(record.window_id, link.signer)
+    return found

@@ -8,6 +8,7 @@ import trio
 
 from daemon.joining import OnChange
 from daemon.network_config import NetworkConfig
+from daemon.neuron_file import NeuronFile
 from daemon.peer_file import PeerFile
 from daemon.peering import Peering
 from glia.graph.neuron import Signer
@@ -82,6 +83,7 @@ def make_peering(
         Published(directory / "published"),
         Heard(directory / "heard"),
         PeerFile(directory / "peers.json"),
+        NeuronFile(directory / "neurons.json"),
     )
     peering.verify = at_once  # virtual time would run on while a thread works
     return peering

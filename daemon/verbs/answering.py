@@ -19,6 +19,11 @@ from glia.local.values import SamplingValue
 from glia.model.answer import AnswerStream, answer_text
 from glia.model.tokenizer import Tokenizer
 
+TAINTED = (
+    "what peers sent for this answer turned out not to hold, while it was made: ask again, and it "
+    "is computed here; gliad trust shows whose it was"
+)
+
 
 def add_options(verb: argparse.ArgumentParser) -> None:
     """Declare the options of an answer."""
@@ -174,4 +179,5 @@ def as_dict(done: Generated, stop: Sequence[str], tokenizer: Tokenizer | None) -
         "ttft_ms": done.ttft_ms,
         "timings_ms": done.timings_ms,
         "warning": done.warning,
+        "is_tainted": done.is_tainted,
     }

@@ -11,6 +11,7 @@ from typing import Any
 from daemon import show
 from daemon.commands import addressed
 from daemon.verbs.answering import (
+    TAINTED,
     Stopping,
     add_options,
     as_dict,
@@ -197,6 +198,8 @@ class _Chat:
     def _tell(self, done: Generated) -> None:
         if done.warning:
             show.note(f"warning: {done.warning}")
+        if done.is_tainted:
+            show.note(TAINTED)
         if self._args.json:
             show.json_line(as_dict(done, self._args.stop, self._tokenizer))
             return

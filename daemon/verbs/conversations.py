@@ -75,7 +75,8 @@ def _row(about: ConversationValue, now_s: float) -> tuple[str, ...]:
     used = "now" if about.running else f"{show.span(now_s - about.used_s)} ago"
     expires = "never" if about.expires_s is None else f"in {show.span(about.expires_s - now_s)}"
     counts = (f"{about.num_messages:,}", f"{about.num_tokens:,}")
-    return (about.name, about.model, *counts, about.visibility, used, expires)
+    label = f"{about.visibility}, tainted" if about.num_tainted else about.visibility
+    return (about.name, about.model, *counts, label, used, expires)
 
 
 def _fork(args: argparse.Namespace) -> int:
@@ -127,7 +128,17 @@ def _export(args: argparse.Namespace) -> int:
         texts = (message_text(tokenizer, found.tokens, said) for said in found.messages)
         pairs = zip(found.messages, texts, strict=True)
         show.line("\n\n".join(f"{said.role}:\n{text}" for said, text in pairs))
+    _tell_tainted(found, args)
     return 0
+
+
+def _tell_tainted(found: Conversation, args: argparse.Namespace) -> None:
+    if found.about.num_tainted:
+        said = (
+            f"{found.about.num_tainted:,} answers used K/V of peers that does not hold, as was "
+            f"found since: gliad trust shows whose; ask again for an answer of this node's own"
+        )
+        show.note(addressed(said, args.data_dir))
 
 
 def _has_roles(found: Conversation) -> bool:
@@ -145,6 +156,7 @@ def as_dict(found: Conversation, tokenizer: Tokenizer | None) -> dict[str, Any]:
             "start": said.start,
             "end": said.end,
             "visibility": said.visibility,
+            "is_tainted": said.is_tainted,
         }
         for said in found.messages
     ]

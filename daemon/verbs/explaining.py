@@ -86,6 +86,11 @@ def _sentence(reason: ReasonValue, tokens: Sequence[int], tokenizer: Tokenizer |
             return f"{at} it was computed in another way only ({reason.detail}), which is not used"
         case "evicted":
             return f"{at} it was known in {_where(reason)} and has been evicted since"
+        case "quarantined" if reason.detail == "attested":
+            return (
+                f"{at} what peers sent does not hold, or is attested by who was caught lying, and "
+                "is not used: gliad trust"
+            )
         case "quarantined":
             return f"{at} what was stored was damaged and has been set aside"
         case "new":

@@ -34,7 +34,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _links(args: argparse.Namespace) -> int:
-    tip = _tip(args.tip) if args.tip is not None else None
+    tip = tip_of(args.tip) if args.tip is not None else None
     with Client.connect(args.data_dir) as client:
         model_id = model_id_of(client.models(), args.model) if args.model is not None else None
         found = client.links(tip, model_id)
@@ -45,8 +45,8 @@ def _links(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tip(text: str) -> WindowId:
-    """Raises: BadRequest."""
+def tip_of(text: str) -> WindowId:
+    """A window's id in hex. Raises: BadRequest."""
     try:
         name = bytes.fromhex(text)
     except ValueError:

@@ -7,6 +7,7 @@ from typing import Any
 
 from daemon import show
 from daemon.verbs.answering import (
+    TAINTED,
     Stopping,
     add_options,
     as_dict,
@@ -64,6 +65,8 @@ def _run(args: argparse.Namespace) -> int:
         done = _answer(client, args, prompt)
     if done.warning:
         show.note(f"warning: {done.warning}")
+    if done.is_tainted:
+        show.note(TAINTED)
     if args.json:
         found = as_dict(done, args.stop, prompt.tokenizer)
         if explained is not None:

@@ -22,6 +22,7 @@ from glia.client.memory import MemoryCalls
 from glia.client.node import NodeCalls
 from glia.client.peers import PeerCalls
 from glia.client.traces import TraceCalls
+from glia.client.truth import TruthCalls
 
 
 class Client(
@@ -33,6 +34,7 @@ class Client(
     PeerCalls,
     LinkCalls,
     GroupCalls,
+    TruthCalls,
     MemoryCalls,
 ):
     """All calls of the local API, over one connection to a running gliad."""

@@ -13,8 +13,9 @@ from glia.local import messages as m
 from glia.local import values
 from glia.local.connection import Connection
 
-FromGliad = m.Run | m.CancelRun | m.Meet | m.EvictL0 | m.ForgetL0
+FromGliad = m.Run | m.CancelRun | m.Meet | m.AuditWindow | m.EvictL0 | m.ForgetL0
 _KNOWN_AT_ONCE = 16384  # of 34 bytes, in one frame
+_FOUND_AT_ONCE = 4096
 
 
 class MemoryCalls(Caller):
@@ -111,6 +112,14 @@ class MemoryCalls(Caller):
         """The lease asked for; shorter than asked where a window could not be had."""
         return self._answer(ticket, m.Leased)
 
+    def examined(self, found: Sequence[values.FindingValue]) -> list[WindowId]:
+        """Tell what came of looking at windows of leases. Returns: those to compute again."""
+        audit: list[bytes] = []
+        for start in range(0, len(found), _FOUND_AT_ONCE):
+            part = list(found[start : start + _FOUND_AT_ONCE])
+            audit += self._call(m.Examined(self._id(), part), m.ExaminedReply).audit
+        return [WindowId(name) for name in audit]
+
     def release(self, lease: int) -> None:
         """Give a lease back; not waited for."""
         self._connection.call_unanswered(m.Release(self._id(), lease))
@@ -161,6 +170,8 @@ class MemoryCalls(Caller):
         """Tell gliad something about a call."""
         self._connection.send(event)
 
-    def send_reply(self, reply: m.Generated | m.EvictReply | m.Done | m.Failed) -> None:
+    def send_reply(
+        self, reply: m.Generated | m.EvictReply | m.AuditedWindow | m.Done | m.Failed
+    ) -> None:
         """Answer a call of gliad."""
         self._connection.send(reply)

@@ -4,7 +4,8 @@
         in L0: nothing to do    in L1: copy    in L2: load, copy    else: compute
 
 The usable prefix is the longest run of windows from the start: what lies behind a hole
-is given back. The last token of a prompt is always computed, so it is never asked for.
+is given back. One that a peer sent, and that does not hold, is a hole. The last token of a
+prompt is always computed, so it is never asked for.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from glia.engine.auditing import Auditor
+from glia.engine.finding import Checks
 from glia.engine.memory import TierMemory
 from glia.engine.residency import Residency
-from glia.engine.restore import Restorer, Wanted
+from glia.engine.restore import Restored, Restorer, Wanted
 from glia.engine.sequence import Sequence, Usage
 from glia.errors import CapacityError, IntegrityError, NotFound, StoreError
 from glia.graph.ids import WindowId
@@ -37,13 +40,19 @@ class Admission:
     """Gives sequences their cached prefix."""
 
     def __init__(
-        self, memory: TierMemory, model: ComputeModel, residency: Residency, profile: Profile
+        self,
+        memory: TierMemory,
+        model: ComputeModel,
+        residency: Residency,
+        profile: Profile,
+        examiner: Checks,
     ) -> None:
         self._memory = memory
         self._model = model
         self._residency = residency
         self._profile = profile
-        self._restorer = Restorer(memory, model, profile)
+        self._restorer = Restorer(memory, model, profile, examiner)
+        self._auditor = Auditor(memory, profile, examiner)
 
     def admit(self, sequence: Sequence) -> None:
         """Give a sequence all its slots, and fill the head of its chain and usage.
@@ -102,13 +111,12 @@ class Admission:
         ]
         tiers: list[int] = []
         try:
-            restored = self._restorer.restore(wanted)
-            sequence.spend("lease", restored.lease_s)
-            sequence.spend("restore", restored.copy_s)
+            restored = self._restorer.restore(wanted, sequence.tokens)
+            num_vetted = self._vet(sequence, [*sequence.chain, *names], start, restored)
             left = iter(restored.tiers)
             for at, name in enumerate(names, start):
                 tier = _L0 if name in resident else next(left, None)
-                if tier is None:  # a hole
+                if tier is None or at >= num_vetted:  # a hole
                     break
                 sequence.table[at] = self._residency.adopt(name, sequence.table[at])
                 sequence.chain.append(name)
@@ -136,15 +144,15 @@ class Admission:
             if not place.resident
         ]
         try:
-            restored = self._restorer.restore(wanted)
+            restored = self._restorer.restore(wanted, sequence.tokens)
+            num_vetted = self._vet(sequence, names, 0, restored)
         except BaseException:
             self._model.clear([want.slot for want in wanted])
             self._residency.release([place.slot for place in places] + rest)
             raise
-        sequence.spend("lease", restored.lease_s)
-        sequence.spend("restore", restored.copy_s)
         num_restored = len(restored.tiers)
         usable = wanted[num_restored].index if num_restored < len(wanted) else len(places)
+        usable = min(usable, num_vetted)
         behind = places[usable:]  # a hole: what is resident there, this sequence will compute
         self._residency.release([place.slot for place in behind if place.resident])
         missing = self._residency.take(sum(place.resident for place in behind))
@@ -157,6 +165,18 @@ class Admission:
         sequence.table = [place.slot for place in places[:usable]] + rest
         sequence.chain = [place.window_id for place in places[:usable]]
         return tiers
+
+    def _vet(
+        self, sequence: Sequence, chain: list[WindowId], start: int, restored: Restored
+    ) -> int:
+        """How many leading windows of a chain hold, of those that were looked at."""
+        started = time.perf_counter()
+        num = self._auditor.vet(chain, start, sequence.tokens, restored)
+        if restored.examined:
+            sequence.spend("check", restored.check_s + time.perf_counter() - started)
+        sequence.spend("lease", restored.lease_s)
+        sequence.spend("restore", restored.copy_s)
+        return num
 
     def _places(self, sequence: Sequence, names: list[WindowId]) -> tuple[list[_Place], list[int]]:
         """A slot for each name, and those for what is computed.

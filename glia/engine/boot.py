@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from glia.client import Client
+from glia.engine.canonical import CanonicalModel
 from glia.engine.convert import converted
 from glia.engine.engine import Engine, EngineSettings
+from glia.engine.examining import Examiner
 from glia.engine.load import LoadSettings, load_model
 from glia.engine.loaded import LoadedModel
 from glia.engine.remote import RemoteMemory
@@ -111,6 +114,7 @@ def boot(client: Client, settings: BootSettings) -> Booted:
             max_running=settings.max_running,
             prefill_tokens=settings.prefill_tokens,
         ),
+        examiner=Examiner(model.layer_zero, partial(CanonicalModel.open, files, adapters), profile),
         eos_tokens=eos_ids(files),
         decode=_decoder(files),
     )

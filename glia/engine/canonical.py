@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 from glia.engine.families import check_family
 from glia.engine.frequencies import WideRotary
 from glia.engine.huggingface import attend_by, layer_heads, layer_shapes, logits_of
+from glia.engine.layer_zero import LayerZero
 from glia.engine.reading import read_config, read_weights, widest_dtype
 from glia.engine.wide import WIDE, kept_bytes, widen
 from glia.errors import PromptError
@@ -73,6 +74,7 @@ class CanonicalModel:
         self._model = model
         self._rotary_of = WideRotary(model)
         widen(model, keep=keep)
+        self._layer_zero = LayerZero(model)
 
     @classmethod
     def open(
@@ -89,6 +91,14 @@ class CanonicalModel:
         check_family(read_config(path))
         model = read_weights(path, WIDE if adapters else widest_dtype(path), adapters)
         return cls(model, keep=bool(adapters) or kept_bytes(model) <= most_bytes)
+
+    def layer_zero(self, tokens: Sequence[int]) -> torch.Tensor:
+        """Unrounded K and V of layer 0, which need nothing before them: [T, G, 2 * D], float64.
+
+        Raises: PromptError.
+        """
+        self._check(tokens, 0)
+        return self._layer_zero(tokens)
 
     @torch.inference_mode()
     def recompute(

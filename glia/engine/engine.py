@@ -17,8 +17,10 @@ from functools import partial
 import torch
 
 from glia.engine.admission import Admission
+from glia.engine.auditing import Auditor
 from glia.engine.computation import Computation, Computed
 from glia.engine.endings import Endings
+from glia.engine.finding import Checks, Finding
 from glia.engine.intake import take_in
 from glia.engine.memory import TierMemory
 from glia.engine.outcome import Broken, Emitted, Finished, Outcome, Prefilled
@@ -37,6 +39,7 @@ from glia.errors import (
     ProtocolError,
     StoreError,
 )
+from glia.graph.ids import WindowId
 from glia.graph.profile import Profile
 from glia.kv.compute import ComputeModel
 
@@ -66,6 +69,7 @@ class Engine:
     """Sequences over one model.
 
     Args:
+        examiner: looks at what peers sent, before it is used.
         eos_tokens: the model's own end tokens.
         decode: token ids to text, for stop strings.
     """
@@ -77,6 +81,7 @@ class Engine:
         profile: Profile,
         settings: EngineSettings,
         *,
+        examiner: Checks,
         eos_tokens: Iterable[int] = (),
         decode: Decode,
     ) -> None:
@@ -88,7 +93,9 @@ class Engine:
         self._endings = Endings(eos_tokens, decode)
         self._residency = Residency(settings.num_slots, settings.slot_bytes)
         self._scheduler = Scheduler(settings.num_slots, self._size, settings.max_running)
-        self._admission = Admission(memory, model, self._residency, profile)
+        self._admission = Admission(memory, model, self._residency, profile, examiner)
+        self._auditor = Auditor(memory, profile, examiner)
+        self._examiner = examiner
         num_cells = len(memory.staging) // profile.window_payload_bytes
         self._sealer = Sealer(memory, self._residency, profile, num_cells)
         self._computation = Computation(model, self._sealer, profile, piece)
@@ -130,6 +137,22 @@ class Engine:
     def meet(self, sequence: Sequence, position: int) -> None:
         """Let it take what peers sent from this position on, once its prefill stands there."""
         sequence.meets_at = -(-position // self._size) * self._size
+
+    def audit(
+        self, chain: Several[WindowId], tokens: Several[int], *, is_canonical: bool
+    ) -> Finding:
+        """Compute a window again, between two steps.
+
+        Args:
+            chain: from genesis to this one. tokens: its own.
+        Raises: NotFound where a window of the chain cannot be had; PromptError.
+        """
+        return self._auditor.audit(chain, tokens, is_canonical=is_canonical)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether it was measured for this model how far off honest windows are."""
+        return self._examiner.is_calibrated
 
     def evict_l0(self) -> tuple[int, int]:
         """Drop every slot that no sequence uses. Returns: (bytes, windows)."""

@@ -30,7 +30,7 @@ _TABLE_PIECE = 128
 _UNKNOWN_SCORES = ("softcap", "s_aux", "sliding_window")
 
 
-class _NoRotation(nn.Module):
+class NoRotation(nn.Module):
     """Stands where the rotary module stood; the model's own rotation then changes nothing."""
 
     def __init__(self, dim: int) -> None:
@@ -118,10 +118,15 @@ def own_rotary(model: PreTrainedModel, num_positions: int) -> Rotary:
 
 def attend_by(model: PreTrainedModel, attention: LayerAttention) -> None:
     """Have the model's layers attend by `attention`, which gets K and Q unrotated."""
-    model.model.rotary_emb = _NoRotation(model.model.layers[0].self_attn.head_dim)
+    model.model.rotary_emb = NoRotation(model.model.layers[0].self_attn.head_dim)
     for layer in model.model.layers:
         layer.self_attn.glia_attention = attention
         _wrap_activation(layer.mlp)
+    attend_here(model)
+
+
+def attend_here(model: PreTrainedModel) -> None:
+    """Have a model's layers call this module for attention."""
     model.set_attn_implementation(_NAME)
 
 

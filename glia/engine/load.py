@@ -14,6 +14,7 @@ from glia.engine.families import check_family
 from glia.engine.fingerprint import numerics_class
 from glia.engine.fused import FusedForward, can_fuse
 from glia.engine.huggingface import GeneralForward, layer_heads, layer_shapes, own_rotary
+from glia.engine.layer_zero import LayerZero
 from glia.engine.loaded import LoadedModel, ModelFacts
 from glia.engine.reading import read_config, read_weights
 from glia.engine.selftest import SelfTest
@@ -101,6 +102,7 @@ def _over_pool(
 ) -> tuple[ModelFacts, Pool, PooledAttention]:
     dtype, device = _DTYPES[settings.dtype], torch.device(settings.device)
     size, context = settings.block_size, model.config.max_position_embeddings
+    layer_zero = LayerZero(model)
     shapes = layer_shapes(model)
     num_slots = num_slots_for(settings.l0_bytes, shapes, size, dtype, context)
     pool = Pool(shapes, size, num_slots, dtype, device, context)
@@ -108,7 +110,7 @@ def _over_pool(
     attention = PooledAttention(pool, heads, STORAGE_DTYPES[settings.scheme])
     linears = (m for m in model.model.layers.modules() if isinstance(m, nn.Linear))
     largest = max(linear.weight.nbytes for linear in linears)
-    facts = ModelFacts(shapes, heads, model.config.vocab_size, context, largest)
+    facts = ModelFacts(shapes, heads, model.config.vocab_size, context, largest, layer_zero)
     return facts, pool, attention
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from glia.engine.forward import Forward
+from glia.engine.layer_zero import LayerZero
 from glia.engine.threads import LayerThreads, fitting_threads
 from glia.graph.profile import LayerShape
 from glia.kv.attention import LayerHeads, PooledAttention, Rows
@@ -23,6 +24,7 @@ class ModelFacts:
         shapes: K/V shape of each layer.
         heads: what attention needs of each layer.
         largest_weight_bytes: of the layers' linear modules.
+        layer_zero: computes layer 0 alone.
     """
 
     shapes: tuple[LayerShape, ...]
@@ -30,6 +32,7 @@ class ModelFacts:
     vocab_size: int
     context_tokens: int
     largest_weight_bytes: int
+    layer_zero: LayerZero
 
 
 class LoadedModel:
@@ -48,6 +51,7 @@ class LoadedModel:
         self.numerics_class = ""
         self.decode_is_exact = False
         self.tokens_per_s = 0.0
+        self.layer_zero = facts.layer_zero
         self._heads = facts.heads
         self._largest_weight_bytes = facts.largest_weight_bytes
         self._pool = pool

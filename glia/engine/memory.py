@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from glia.engine.finding import Finding
 from glia.graph.ids import WindowId
 
 
@@ -23,11 +24,27 @@ class Leased:
     Attributes:
         offsets: [W, L] int64, where each block's *payload* starts in `TierMemory.arena`.
         tiers: per window 1 = was in L1, 2 = came from L2, 3 = came from a peer.
+        checks: per window 0 = it may be used, 1 = it came from a peer and nobody has looked at
+            it yet, 2 = the same, and it is of class canonical.
     """
 
     lease: int
     offsets: NDArray[np.int64]
     tiers: tuple[int, ...]
+    checks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What came of looking at a window that a peer sent.
+
+    Attributes:
+        is_audit: it was computed again; else it was checked before its first use.
+    """
+
+    window_id: WindowId
+    finding: Finding
+    is_audit: bool
 
 
 class TierMemory(Protocol):
@@ -55,6 +72,10 @@ class TierMemory(Protocol):
 
         Raises: NotFound (`prev` is not known).
         """
+
+    def examined(self, found: Sequence[Examined]) -> list[WindowId]:
+        """Tell what came of looking at windows. Returns: those to be computed again, too, before
+        they are used. What is not clean is in no match any more."""
 
     def lease_begin(self, window_ids: Sequence[WindowId]) -> None:
         """Ask for a lease; several may be under way, answered in order (pipelining)."""

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glia.client import Client
-from glia.engine.memory import Leased
+from glia.engine.memory import Examined, Leased
 from glia.graph.ids import WindowId
 from glia.graph.profile import Profile
+from glia.local.values import FindingValue
 
 
 class RemoteMemory:
@@ -63,7 +64,11 @@ class RemoteMemory:
         num_windows, num_layers = len(reply.tiers), len(self._profile.layers)
         particles = np.frombuffer(reply.offsets, dtype="<u8").astype(np.int64)
         offsets = particles.reshape(num_windows, num_layers) + self._profile.header_bytes
-        return Leased(reply.lease, offsets, tuple(reply.tiers))
+        return Leased(reply.lease, offsets, tuple(reply.tiers), tuple(reply.checks))
+
+    def examined(self, found: Sequence[Examined]) -> list[WindowId]:
+        """Tell what came of looking at windows."""
+        return self._client.examined([finding_value(each) for each in found])
 
     def release(self, lease: int) -> None:
         """Give a lease back."""
@@ -92,3 +97,17 @@ class RemoteMemory:
     def flush(self, window_ids: Sequence[WindowId]) -> None:
         """Return when these windows are durable."""
         self._client.flush(window_ids)
+
+
+def finding_value(each: Examined) -> FindingValue:
+    """As the local API has it."""
+    found = each.finding
+    return FindingValue(
+        each.window_id,
+        each.is_audit,
+        found.verdict,
+        found.what,
+        found.layer,
+        found.error,
+        found.limit,
+    )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from glia.engine.memory import Leased
+from glia.engine.memory import Examined, Leased
 from glia.errors import ArenaExhausted, NotFound
 from glia.graph.block import encode_header
 from glia.graph.chain import longest_chain, prefix_keys
@@ -58,6 +58,10 @@ class LocalMemory:
     Args:
         arena_windows: L1's size.
         staging_windows: staging's size.
+
+    Attributes:
+        found: all that was told of windows that were looked at.
+        audits: windows that are to be computed again before they are used.
     """
 
     def __init__(
@@ -88,6 +92,10 @@ class LocalMemory:
         self._keys: dict[WindowId, PrefixKey] = {}
         self._ahead: dict[WindowId, SealedWindow] = {}
         self._from_peers: set[WindowId] = set()
+        self._unchecked: dict[WindowId, int] = {}
+        self._bad: set[WindowId] = set()
+        self.found: list[Examined] = []
+        self.audits: set[WindowId] = set()
 
     @property
     def arena(self) -> NDArray[np.uint8]:
@@ -124,6 +132,10 @@ class LocalMemory:
         for window in windows:
             self._ahead[window.record.prev] = window
 
+    def doubt(self, window_ids: Sequence[WindowId], *, canonical: bool = False) -> None:
+        """These came from a peer: whoever leases them looks at them first."""
+        self._unchecked.update(dict.fromkeys(window_ids, 2 if canonical else 1))
+
     def match(self, tokens: Sequence[int], *, exact: bool = True) -> list[WindowId]:
         """The longest known chain of whole windows."""
         known = self._find, self._get, [self._class]
@@ -148,6 +160,7 @@ class LocalMemory:
             if self._get(at) is None:
                 self._keep(window.record, window.prefix_key, b"".join(window.particles))
                 self._from_peers.add(at)
+                self.doubt([at])
             names.append(at)
         return names
 
@@ -170,7 +183,18 @@ class LocalMemory:
         starts = np.array([self._resident[w] for w in leased], dtype=np.int64) * self._extent
         sizes = np.array(self._profile.particle_sizes, dtype=np.int64)
         within = np.cumsum(sizes) - sizes + self._profile.header_bytes
-        return Leased(self._num_leases, starts[:, None] + within[None, :], tuple(tiers))
+        checks = tuple(self._unchecked.get(name, 0) for name in leased)
+        return Leased(self._num_leases, starts[:, None] + within[None, :], tuple(tiers), checks)
+
+    def examined(self, found: Sequence[Examined]) -> list[WindowId]:
+        """Take note; what is not clean is in no match any more."""
+        self.found += found
+        for each in found:
+            self._unchecked.pop(each.window_id, None)
+            if not each.finding.is_clean:
+                self._bad.add(each.window_id)
+        audit = [each.window_id for each in found if not each.is_audit and each.finding.is_clean]
+        return [name for name in audit if name in self.audits]
 
     def release(self, lease: int) -> None:
         """Give a lease back."""
@@ -235,6 +259,7 @@ class LocalMemory:
         )
         window_id = record.window_id
         self._keys[window_id] = next_prefix(self._key_of(prev), pack_tokens(tokens))
+        self._bad.discard(window_id)  # what is computed here is true
         if self._get(window_id) is None:
             self._keep(record, self._keys[window_id], b"".join(particles))
         return window_id
@@ -271,6 +296,8 @@ class LocalMemory:
         return [w for w, dirty in self._dirty.items() if dirty.key == key] + self._store.find(key)
 
     def _get(self, window_id: WindowId) -> WindowRecord | None:
+        if window_id in self._bad:
+            return None
         dirty = self._dirty.get(window_id)
         return dirty.record if dirty else self._store.get(window_id)
 

@@ -10,17 +10,22 @@ import json
 import logging
 import resource
 import sys
+import time
 import traceback
+from collections import deque
 from collections.abc import Sequence as Several
 from pathlib import Path
 
 from glia.client import Client
 from glia.client.memory import FromGliad
 from glia.engine.boot import Booted, BootSettings, boot
+from glia.engine.memory import Examined
 from glia.engine.outcome import Emitted, Finished, Outcome, Prefilled
+from glia.engine.remote import finding_value
 from glia.engine.sequence import Answer, Request, Sequence
 from glia.errors import EngineFailed, GliaError, NotRunning
 from glia.graph.answers import ChosenSpan
+from glia.graph.ids import WindowId
 from glia.graph.sampling import Sampling
 from glia.local import messages as m
 from glia.local import values
@@ -60,6 +65,7 @@ class Worker:
         self._attach_id = booted.attach_id
         self._runs: dict[int, Sequence] = {}
         self._ids: dict[Sequence, int] = {}
+        self._audits: deque[m.AuditWindow] = deque()
         self._told = (0, 0)
         cap_bytes = booted.engine.l0().cap_bytes
         ready = m.Ready(
@@ -70,7 +76,7 @@ class Worker:
     def serve(self) -> None:
         """For ever. Raises: NotRunning when gliad goes away."""
         while True:
-            call = self._client.poll(None if self._engine.idle else 0.0)
+            call = self._client.poll(None if self._engine.idle and not self._audits else 0.0)
             while call is not None:
                 self._take(call)
                 call = self._client.poll(0.0)
@@ -79,6 +85,21 @@ class Worker:
                     self._tell(outcome)
                 if (self._engine.num_running, self._engine.num_waiting) != self._told:
                     self._send_stats()
+            if self._audits:
+                self._audit(self._audits.popleft())
+
+    def _audit(self, call: m.AuditWindow) -> None:
+        """One between two steps: requests go on meanwhile."""
+        started = time.perf_counter()
+        chain = [WindowId(name) for name in call.chain]
+        try:
+            finding = self._engine.audit(chain, call.tokens, is_canonical=call.canonical)
+        except GliaError as error:
+            self._fail(call.id, error)
+            return
+        value = finding_value(Examined(chain[-1], finding, is_audit=True))
+        spent_s, calibrated = time.perf_counter() - started, self._engine.is_calibrated
+        self._client.send_reply(m.AuditedWindow(call.id, value, spent_s, calibrated))
 
     def _take(self, call: FromGliad) -> None:
         if isinstance(call, m.Run):
@@ -93,6 +114,8 @@ class Worker:
             if sequence is not None:
                 self._engine.meet(sequence, call.position)
             self._client.send_reply(m.Done(call.id))
+        elif isinstance(call, m.AuditWindow):
+            self._audits.append(call)
         else:
             if isinstance(call, m.ForgetL0):
                 freed_bytes, freed_windows = self._engine.forget_l0()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from glia.local.values import Name
+from glia.local.values import FindingValue, Name
 
 
 class PeerValue(Struct, frozen=True):
@@ -56,7 +56,7 @@ class LinkValue(Struct, frozen=True):
     """One link: `signer` computed the windows after `base` up to `tip`, and says so.
 
     own: this node's neuron signed it.
-    trust: what its signer is here: own, known, stranger or banned.
+    trust: what its signer is here: own, known, stranger, banned or never.
     accepted: whether the signer's word is taken here (network.accept).
     source: published (it goes with what is shown here), or heard (others said it; a hint).
     kind: next_block.
@@ -112,3 +112,42 @@ class NetworkValue(Struct, frozen=True):
     num_known: int = 0
     mdns: str = "off"
     twin: str = ""
+
+
+class AuditedValue(Struct, frozen=True):
+    """A window that was computed again. `signer`: who attests it, None where nothing says it."""
+
+    position_start: int
+    numerics_class: str
+    signer: Name | None
+    finding: FindingValue
+
+
+class NeuronValue(Struct, frozen=True):
+    """One that signs.
+
+    word: what the user says of it: own, known, never, or default.
+    trust: what it is here: own, known, stranger, banned or never.
+    accepted: whether its word is taken. caught_s, why: when, and what, proved false; 0 where
+        nothing did.
+    rate: the share of its windows that is computed again.
+    num_windows, num_condemned: that came and are here; of these, used no more.
+    num_checked, num_refused: looked at before their first use: that passed, that did not.
+    num_audited, num_clean, num_other: computed again; of these held, were of other arithmetic
+        lately.
+    """
+
+    neuron: Name
+    word: str
+    trust: str
+    accepted: bool
+    caught_s: float
+    why: str
+    rate: float
+    num_windows: int
+    num_condemned: int
+    num_checked: int
+    num_refused: int
+    num_audited: int
+    num_clean: int
+    num_other: int

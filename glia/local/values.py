@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -158,6 +158,7 @@ class MessageValue(Struct, frozen=True):
     role: system, user, assistant, tool, or "" for text without a template.
     content: its text; None where that is what the tokens say (an answer).
     visibility: private, aggregate or public; never looser than the message before it.
+    is_tainted: it is an answer that used K/V of peers which does not hold, as was found since.
     """
 
     role: Annotated[str, Meta(max_length=64)]
@@ -165,6 +166,7 @@ class MessageValue(Struct, frozen=True):
     start: Count
     end: Count
     visibility: Annotated[str, Meta(max_length=16)] = "private"
+    is_tainted: bool = False
 
 
 class TurnValue(Struct, frozen=True):
@@ -190,6 +192,7 @@ class ConversationValue(Struct, frozen=True):
     visibility: that of its last message: the strictest.
     tip: id of its last full window, None under one.
     expires_s: when an anonymous one will be forgotten.
+    num_tainted: answers in it that used K/V of peers which does not hold, as was found since.
     """
 
     name: str
@@ -205,6 +208,7 @@ class ConversationValue(Struct, frozen=True):
     visibility: str = "private"
     running: bool = False
     expires_s: float | None = None
+    num_tainted: int = 0
 
 
 class RestoredValue(Struct, frozen=True):
@@ -271,7 +275,8 @@ class ReasonValue(Struct, frozen=True):
     position: the first token that this is about.
     conversation: where it was seen, "" if in none.
     found, given: the differing tokens, -1 where that is the end.
-    detail: the other model_id, profile or class, where that is the reason.
+    detail: the other model_id, profile or class, where that is the reason; of quarantined
+        "attested" where the bytes are the named ones and what they say is not believed.
     """
 
     kind: str
@@ -280,3 +285,22 @@ class ReasonValue(Struct, frozen=True):
     found: int = -1
     given: int = -1
     detail: str = ""
+
+
+class FindingValue(Struct, frozen=True):
+    """What came of looking at one window.
+
+    audit: it was computed again; else it was checked before its first use.
+    verdict: clean; false: nobody computed this honestly; other: the arithmetic of another
+        machine; differs: too far off, and nothing says how far is honest for this model.
+    what: rows, norms, layer 0, all layers, or no reference.
+    layer, error, limit: where it was the furthest off for its limit, and by how much, relative.
+    """
+
+    window: Name
+    audit: bool
+    verdict: Literal["clean", "other", "false", "differs"]
+    what: Annotated[str, Meta(max_length=32)]
+    layer: Count = 0
+    error: float = 0.0
+    limit: float = 0.0

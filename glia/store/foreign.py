@@ -1,22 +1,50 @@
 """Which windows of this node came from peers: known durably before any of them is used.
 
 Whoever computed a window may sign it, nobody else. A window that came is found by its tokens
-from then on, as one that was computed here, whatever happens to gliad; so that it is a peer's
-is written first. Rows of the published index: see spec/12-published.md.
+from then on, as one that was computed here, whatever happens to gliad; so that it is a peer's,
+and who attests it, is written first. Rows of the published index: see spec/12-published.md.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
 
 from glia.graph.ids import WindowId
+from glia.graph.neuron import NeuronId
 from glia.store.index import Change
 from glia.store.loose import BEGUN_ANEW, LooseIndex
 from glia.store.published_rows import FOREIGN, foreign_key, last_name
 
-_EXPECTED, _CAME = b"\0", b"\1"
+_PART = 4096  # rows read at once
+
+
+class Looked(IntEnum):
+    """How far a window that came was looked at. The numbers are in every row."""
+
+    EXPECTED = 0  # it may have come
+    CAME = 1  # not yet
+    CHECKED = 2  # it passed the checks that each one must
+    CONDEMNED = 3  # it is false, or a liar attests it, or it follows such a window
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a window came from.
+
+    Attributes:
+        signer: who attests it, None where nothing says it; of a condemned one, who lied.
+    """
+
+    looked: Looked
+    signer: NeuronId | None = None
+
+    def encode(self) -> bytes:
+        """The row's bytes."""
+        return bytes([self.looked]) + (self.signer or b"")
 
 
 class Foreign:
@@ -26,12 +54,20 @@ class Foreign:
         self._index, self._lock = index, lock
         self._coming = Counter[WindowId]()
 
-    def expect(self, window_ids: Collection[WindowId]) -> None:
-        """These may come from now on, until as many `settle`. Raises: StoreFull, StoreBroken."""
+    def expect(
+        self,
+        window_ids: Collection[WindowId],
+        signers: Mapping[WindowId, NeuronId] | None = None,
+    ) -> None:
+        """These may come from now on, until as many `settle`. Raises: StoreFull, StoreBroken.
+
+        Args: signers: who attests them. Of what came before it stays who did then.
+        """
+        by = signers or {}
         with self._lock:
-            new = [name for name, row in self._rows(window_ids).items() if row is None]
-            if new:
-                self._index.write([(foreign_key(name), _EXPECTED) for name in new], sync=True)
+            new = [name for name, origin in self._origins(window_ids).items() if origin is None]
+            rows = {name: Origin(Looked.EXPECTED, by.get(name)) for name in new}
+            self._write(rows, sync=True)
             self._coming.update(window_ids)
 
     def settle(self, window_ids: Collection[WindowId], came: Collection[WindowId]) -> None:
@@ -45,18 +81,24 @@ class Foreign:
             for name in window_ids:
                 if not self._coming[name]:
                     del self._coming[name]
-            rows = self._rows(set(window_ids) - set(came))
-            gone = [n for n, row in rows.items() if row == _EXPECTED and n not in self._coming]
-            self._write([*((n, _CAME) for n in came), *((n, None) for n in gone)])
+            origins = self._origins(set(window_ids))
+            rows: dict[WindowId, Origin | None] = {}
+            for name, origin in origins.items():
+                is_open = origin is None or origin.looked is Looked.EXPECTED
+                if name in came and is_open:
+                    rows[name] = Origin(Looked.CAME, origin.signer if origin else None)
+                elif origin is not None and is_open and name not in self._coming:
+                    rows[name] = None
+            self._write(rows)
 
     def sweep(self, is_here: Callable[[WindowId], bool]) -> None:
-        """Forget those that are here no more: who computes them again may sign them.
-
-        Raises: as `expect`.
-        """
-        names = [WindowId(last_name(key)) for key in self._index.keys(FOREIGN)]
+        """Forget those that are here no more: who computes them again may sign them. What is
+        condemned stays so. Raises: as `expect`."""
         with self._lock:
-            self._write([(n, None) for n in names if n not in self._coming and not is_here(n)])
+            gone = [n for n in self._names() if n not in self._coming and not is_here(n)]
+            origins = self._origins(gone)
+            is_kept = {n for n, each in origins.items() if each and each.looked is Looked.CONDEMNED}
+            self._write({name: None for name in gone if name not in is_kept})
 
     def doubt(self, here: Callable[[], Iterable[WindowId]]) -> int:
         """After a damage nothing says whose windows are: any that are here may be a peer's.
@@ -68,20 +110,76 @@ class Foreign:
             return 0
         names = list(here())
         with self._lock:
-            rows: list[Change] = [(foreign_key(name), _CAME) for name in (*names, *self._coming)]
+            came = Origin(Looked.CAME).encode()
+            rows: list[Change] = [(foreign_key(name), came) for name in (*names, *self._coming)]
             self._index.write([*rows, (BEGUN_ANEW, None)], sync=True)
         return len(names)
 
     def flags(self, window_ids: Sequence[WindowId]) -> list[bool]:
         """Whether each came from a peer, or may have. Raises: StoreBroken."""
-        rows = self._rows(window_ids)
-        return [rows[name] is not None for name in window_ids]
+        origins = self._origins(window_ids)
+        return [origins[name] is not None for name in window_ids]
 
-    def _rows(self, window_ids: Iterable[WindowId]) -> dict[WindowId, bytes | None]:
+    # -- what they proved to be ---------------------------------------------------------------
+
+    def origins(self, window_ids: Iterable[WindowId]) -> dict[WindowId, Origin]:
+        """Those of these that came from peers. Raises: StoreBroken."""
+        found = self._origins(window_ids)
+        return {name: origin for name, origin in found.items() if origin is not None}
+
+    def all(self) -> dict[WindowId, Origin]:
+        """Every one. Raises: StoreBroken."""
+        names = self._names()
+        found: dict[WindowId, Origin] = {}
+        for start in range(0, len(names), _PART):
+            found.update(self.origins(names[start : start + _PART]))
+        return found
+
+    def checked(self, window_ids: Collection[WindowId]) -> None:
+        """They passed the checks; after a crash that may be forgotten. Raises: as `expect`."""
+        with self._lock:
+            origins = self.origins(window_ids)
+            self._write(
+                {
+                    name: Origin(Looked.CHECKED, origin.signer)
+                    for name, origin in origins.items()
+                    if origin.looked is not Looked.CONDEMNED
+                }
+            )
+
+    def condemn(self, window_ids: Collection[WindowId], liar: NeuronId | None) -> None:
+        """They are not to be used, durably. Args: liar: whose fault that is, if it is proven.
+
+        Raises: as `expect`.
+        """
+        with self._lock:
+            self._write(dict.fromkeys(window_ids, Origin(Looked.CONDEMNED, liar)), sync=True)
+
+    def acquit(self, window_ids: Collection[WindowId]) -> None:
+        """This node computed the same: they are its own. Raises: as `expect`."""
+        with self._lock:
+            self._write(dict.fromkeys(window_ids))
+
+    def _names(self) -> list[WindowId]:
+        return [WindowId(last_name(key)) for key in self._index.keys(FOREIGN)]
+
+    def _origins(self, window_ids: Iterable[WindowId]) -> dict[WindowId, Origin | None]:
         names = list(window_ids)
-        return dict(zip(names, self._index.get_many(list(map(foreign_key, names))), strict=True))
+        rows = self._index.get_many(list(map(foreign_key, names)))
+        return dict(zip(names, map(_decode, rows), strict=True))
 
-    def _write(self, rows: Sequence[tuple[WindowId, bytes | None]]) -> None:
-        """After a crash that may be undone: then more is taken for a peer's."""
+    def _write(self, rows: Mapping[WindowId, Origin | None], *, sync: bool = False) -> None:
+        """Where it is not synced, after a crash it may be undone: then more is a peer's."""
         if rows:
-            self._index.write([(foreign_key(name), row) for name, row in rows], sync=False)
+            encoded = [
+                (foreign_key(name), origin.encode() if origin is not None else None)
+                for name, origin in rows.items()
+            ]
+            self._index.write(encoded, sync=sync)
+
+
+def _decode(row: bytes | None) -> Origin | None:
+    if row is None:
+        return None
+    signer = NeuronId(row[1:]) if len(row) > 1 else None
+    return Origin(Looked(row[0]), signer)

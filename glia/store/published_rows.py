@@ -10,7 +10,7 @@ a + window id + link id      -> (empty): the links that attest a window
 s + signer + base + tip, kind -> link id: what a neuron signed once is not signed again
 q + signer                   -> its largest sequence
 d + window id                -> when it was last announced
-f + window id                -> 1: it came from a peer; 0: it may have
+f + window id                -> whether it came from a peer, what it proved to be, who attests it
 counts                       -> windows, links
 """
 

@@ -16,6 +16,7 @@ from multiaddr import Multiaddr
 
 from daemon.joining import libp2p_join
 from daemon.network_config import NetworkConfig
+from daemon.neuron_file import NeuronFile
 from daemon.peer_file import PeerFile
 from daemon.peering import Peering
 from daemon.reaching import reach
@@ -46,6 +47,7 @@ def make(directory: Path, config: NetworkConfig = CONFIG) -> Peering:
         Published(directory / "published"),
         Heard(directory / "heard"),
         PeerFile(directory / "peers.json"),
+        NeuronFile(directory / "neurons.json"),
     )
 
 

@@ -9,6 +9,7 @@ from glia.errors import ConfigError
 from p2p.accepting import Accept, Acquaintance, Policy, Standing, is_near
 from p2p.host import PeerId
 from p2p.ledger import Ledger, Trust
+from p2p.neurons import Neurons
 from tests.unit.test_config import config_of
 
 OWN, FRIEND, LISTED, OTHER = (bytes([n]) * 32 for n in range(4))
@@ -62,7 +63,7 @@ def test_others_are_not(remote_ip: str) -> None:
 def test_who_is_near_counts_as_named_while_connected() -> None:
     ledger, near = Ledger(), {A}
     ledger.signs_as(A, FRIEND, 0.0)
-    acquaintance = Acquaintance(ledger, OWN, [], near=lambda: near)
+    acquaintance = Acquaintance(ledger, OWN, [], Neurons(), near=lambda: near)
     assert acquaintance.standings()[FRIEND] == Standing("known")
     near.clear()
     assert FRIEND not in acquaintance.standings()
@@ -81,14 +82,14 @@ def test_what_named_peers_pass_on_is_as_good_as_theirs(
 def test_in_a_network_with_a_key_all_are_named() -> None:
     ledger = Ledger()
     ledger.signs_as(A, FRIEND, 0.0)
-    assert FRIEND not in Acquaintance(ledger, OWN, []).standings()
-    with_key = Acquaintance(ledger, OWN, [], all_named=True)
+    assert FRIEND not in Acquaintance(ledger, OWN, [], Neurons()).standings()
+    with_key = Acquaintance(ledger, OWN, [], Neurons(), all_named=True)
     assert with_key.standings()[FRIEND] == Standing("known")
 
 
 def test_a_neuron_is_what_the_best_of_its_peers_is() -> None:
     ledger = Ledger()
-    known = Acquaintance(ledger, OWN, [A])
+    known = Acquaintance(ledger, OWN, [A], Neurons())
     for peer, neuron in ((A, FRIEND), (B, FRIEND), (C, OTHER)):
         ledger.signs_as(peer, neuron, 0.0)
     assert known.standings()[FRIEND] == Standing("known")
@@ -106,7 +107,7 @@ def test_a_neuron_is_what_the_best_of_its_peers_is() -> None:
 
 def test_a_peer_that_signs_as_we_do_is_ours() -> None:
     ledger = Ledger()
-    known = Acquaintance(ledger, OWN, [])
+    known = Acquaintance(ledger, OWN, [], Neurons())
     ledger.signs_as(A, OWN, 0.0)
     entry = ledger.entry(A)
     assert entry is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from daemon.binding import Binding
 from daemon.chain_fetching import ChainFetching, Got
 from daemon.particle_finding import find_particle
 from glia.errors import NotFound, PeerLost, QuotaExceeded, StoreBroken, StoreFull
-from glia.graph.ids import BlockId, WindowId
+from glia.graph.ids import BlockId
 from p2p.host import Stream
 from p2p.messages import FIND, PARTICLE
 from p2p.testing.internet import Internet
@@ -173,7 +173,7 @@ def test_a_full_disk_is_no_fault_of_a_peer(world: Run) -> None:
         chain = chain_of(40)
         await node.meets("peer", chain)
 
-        def expect(_: Sequence[WindowId]) -> None:
+        def expect(*_: object) -> None:
             raise StoreFull("full", hint="make room")
 
         node.peering.published.foreign.expect = expect  # type: ignore[method-assign]

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from glia.graph.ids import WindowId
+from glia.graph.neuron import NeuronId
+from glia.store.foreign import Looked, Origin
 from glia.store.published import Published
 from tests.builders import make_chain
 
 CHAIN = make_chain(6)
 NAMES = CHAIN.window_ids
+LIAR, OTHER = NeuronId(b"\1" * 32), NeuronId(b"\2" * 32)
 
 
 def nowhere(_: WindowId) -> bool:
@@ -80,3 +83,41 @@ def test_of_what_is_forgotten_nothing_stays_in_the_files(
     data = b"".join(p.read_bytes() for p in (tmp_path / "published").rglob("*") if p.is_file())
     assert NAMES[0] in data
     assert not any(name in data for name in NAMES[1:])
+
+
+def test_who_attests_a_window_is_known_as_long_as_it_is_here(published: Published) -> None:
+    published.foreign.expect(NAMES[:3], {NAMES[0]: LIAR, NAMES[1]: OTHER})
+    published.foreign.settle(NAMES[:3], NAMES[:3])
+    published.foreign.expect(NAMES[:2], {NAMES[0]: OTHER})  # it comes again, from another
+    published.foreign.settle(NAMES[:2], [])
+    came = Looked.CAME
+    assert published.foreign.origins(NAMES) == {
+        NAMES[0]: Origin(came, LIAR),
+        NAMES[1]: Origin(came, OTHER),
+        NAMES[2]: Origin(came),
+    }
+
+
+def test_what_was_checked_stays_checked_and_what_is_condemned_condemned(tmp_path: Path) -> None:
+    published = Published(tmp_path / "published")
+    published.foreign.expect(NAMES[:3], dict.fromkeys(NAMES, LIAR))
+    published.foreign.checked(NAMES[:2])  # before all of it has come
+    published.foreign.condemn([NAMES[1], NAMES[5]], LIAR)
+    published.foreign.checked(NAMES[1:2])
+    published.foreign.settle(NAMES[:3], NAMES[:3])
+    published.close()
+    published = Published(tmp_path / "published")
+    published.foreign.sweep(nowhere)
+    assert published.foreign.all() == {
+        NAMES[1]: Origin(Looked.CONDEMNED, LIAR),
+        NAMES[5]: Origin(Looked.CONDEMNED, LIAR),
+    }
+    published.close()
+
+
+def test_what_this_node_computes_too_is_its_own(published: Published) -> None:
+    published.foreign.expect(NAMES[:2], dict.fromkeys(NAMES, LIAR))
+    published.foreign.settle(NAMES[:2], NAMES[:2])
+    published.foreign.condemn(NAMES[:2], LIAR)
+    published.foreign.acquit(NAMES[:1])
+    assert published.foreign.flags(NAMES[:2]) == [False, True]

@@ -24,6 +24,7 @@ from glia.store.published import Published
 from p2p.accepting import Acquaintance
 from p2p.host import PeerId
 from p2p.ledger import Ledger
+from p2p.neurons import Neurons
 from tests.builders import CLASS, MODEL, TINY, Chain, make_chain, make_profile
 
 OURS, THEIRS = Signer(b"\1" * 32), Signer(b"\2" * 32)
@@ -40,7 +41,7 @@ class Network:
 
     @property
     def acquaintance(self) -> Acquaintance:
-        return Acquaintance(self.ledger, self.signer.neuron, [])
+        return Acquaintance(self.ledger, self.signer.neuron, [], Neurons())
 
     @property
     def believing(self) -> Self:

@@ -12,7 +12,7 @@ import trio
 
 from daemon.binding import Binding
 from glia.errors import StoreFull
-from glia.graph.ids import BlockId, WindowId
+from glia.graph.ids import BlockId
 from glia.local.messages import Progress
 from p2p.deciding import budget_s
 from p2p.host import PeerId
@@ -246,7 +246,7 @@ def test_where_it_cannot_be_written_that_they_are_a_peers_all_is_computed(world:
     async def main(node: Node, net: Internet) -> None:
         shop = await knows_speed(node, net, 0.5)
 
-        def expect(_: Sequence[WindowId]) -> None:
+        def expect(*_: object) -> None:
             raise StoreFull("full")
 
         node.peering.published.foreign.expect = expect  # type: ignore[method-assign]

@@ -38,6 +38,7 @@ def test_run_json_has_the_promised_shape(gliad: FakeGliad, world: World, capfd: 
         "ttft_ms": 112.5,
         "timings_ms": {"queue": 1.0},
         "warning": None,
+        "is_tainted": False,
     }
     world.tip = None
     assert say(capfd, "run", "tiny", "x", "--raw", "--json").json["tip"] is None

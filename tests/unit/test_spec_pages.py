@@ -12,7 +12,9 @@ import pytest
 
 from tests.architecture import ROOT
 
-PAGES = sorted((ROOT / "glia/spec").glob("*.md"), key=lambda page: int(page.stem.split("-")[0]))
+PAGES = sorted(
+    (ROOT / "glia/spec").glob("[0-9]*.md"), key=lambda page: int(page.stem.split("-")[0])
+)
 PARTS = (
     "Purpose",
     "Non-goals",

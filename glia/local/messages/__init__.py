@@ -6,7 +6,8 @@ gets zero or more events, then exactly one reply. Calls on one connection may be
 pipelined; replies to the memory calls (Match to Flush) keep their order.
 
 gliad calls an attached engine in the same form, down the connection the engine
-opened: `Run`, `CancelRun`, `Meet`, `EvictL0`, `ForgetL0`. Ids of the two directions are apart.
+opened: `Run`, `CancelRun`, `Meet`, `AuditWindow`, `EvictL0`, `ForgetL0`. Ids of the two
+directions are apart.
 
 The modules of this package have the messages by what they are about. Here is what either
 side may send, and whoever speaks takes it from here.
@@ -41,7 +42,17 @@ from glia.local.messages.conversations import (
     Withdraw,
     WithdrawReply,
 )
-from glia.local.messages.engine import CancelRun, EngineStats, EvictL0, ForgetL0, Meet, Ready, Run
+from glia.local.messages.engine import (
+    AuditedWindow,
+    AuditWindow,
+    CancelRun,
+    EngineStats,
+    EvictL0,
+    ForgetL0,
+    Meet,
+    Ready,
+    Run,
+)
 from glia.local.messages.generation import (
     Cancel,
     Chain,
@@ -72,6 +83,8 @@ from glia.local.messages.links import Links, LinksReply, NextBlock, NextBlockRep
 from glia.local.messages.memory import (
     Adopt,
     Attach,
+    Examined,
+    ExaminedReply,
     Flush,
     Known,
     Lease,
@@ -111,6 +124,7 @@ from glia.local.messages.peers import (
     WhereReply,
 )
 from glia.local.messages.traces import MAX_REPLAY_BYTES, Replay, Replayed, Trace, TraceReply
+from glia.local.messages.truth import Audit, AuditReply, Neurons, NeuronsReply, Trust
 
 PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 1024 * 1024
@@ -141,6 +155,9 @@ ClientMessage = (
     | BanPeer
     | Links
     | NextBlock
+    | Audit
+    | Neurons
+    | Trust
     | Where
     | Fetch
     | Trace
@@ -165,6 +182,7 @@ ClientMessage = (
     | Known
     | Adopt
     | Lease
+    | Examined
     | Release
     | Seal
     | Flush
@@ -174,6 +192,7 @@ ClientMessage = (
     | Emitted
     | Generated
     | EvictReply
+    | AuditedWindow
     | Done
     | Failed
 )
@@ -202,6 +221,8 @@ DaemonMessage = (
     | PeersReply
     | LinksReply
     | NextBlockReply
+    | AuditReply
+    | NeuronsReply
     | WhereReply
     | FetchReply
     | TraceReply
@@ -214,8 +235,10 @@ DaemonMessage = (
     | MovesReply
     | Matched
     | Leased
+    | ExaminedReply
     | Sealed
     | Run
+    | AuditWindow
     | CancelRun
     | Meet
     | EvictL0
@@ -228,19 +251,19 @@ daemon_decoder: msgspec.msgpack.Decoder[DaemonMessage] = msgspec.msgpack.Decoder
 
 __all__ = [
     "MAX_FRAME_BYTES", "MAX_REPLAY_BYTES", "PROTOCOL_VERSION", "AddModel", "AddPeer", "Adopt",
-    "Attach", "BanPeer", "Call", "Cancel", "CancelRun", "Card", "CardReply", "Chain",
-    "ChainReply", "Check", "CheckReply", "Checkpoint", "CheckpointReply", "ClientMessage",
-    "ConversationReply", "Conversations", "ConversationsReply", "CreateGroup", "DaemonMessage",
-    "Done", "Emitted", "EngineStats", "Event", "Evict", "EvictL0", "EvictReply", "Explain",
-    "ExplainReply", "Failed", "Fetch", "FetchReply", "Flush", "Forget", "ForgetL0",
-    "ForgetPeer", "ForgetReply", "Fork", "Gc", "GcReply", "Generate", "Generated", "Grant",
-    "GrantReply", "Groups", "GroupsReply", "Heed", "Hello", "Identity", "IdentityReply",
-    "JoinGroup", "Known", "Lease", "Leased", "LeaveGroup", "Links", "LinksReply", "Match",
-    "Matched", "Meet", "Models", "ModelsReply", "Moves", "MovesReply", "NextBlock",
-    "NextBlockReply", "Peers", "PeersReply", "Progress", "Publish", "PublishReply",
-    "ReadConversation", "Ready", "Release", "Replay", "Replayed", "Reply", "Restore",
-    "RestoreReply", "Revoke", "RotateGroup", "Run", "Runs", "RunsReply", "Seal", "Sealed",
-    "ShowGroup", "Shutdown", "Staging", "Status", "StatusReply", "Trace", "TraceReply",
-    "Welcome", "Where", "WhereReply", "Withdraw", "WithdrawReply", "client_decoder",
-    "daemon_decoder", "encoder",
+    "Attach", "Audit", "AuditReply", "AuditWindow", "AuditedWindow", "BanPeer", "Call", "Cancel",
+    "CancelRun", "Card", "CardReply", "Chain", "ChainReply", "Check", "CheckReply", "Checkpoint",
+    "CheckpointReply", "ClientMessage", "ConversationReply", "Conversations", "ConversationsReply",
+    "CreateGroup", "DaemonMessage", "Done", "Emitted", "EngineStats", "Event", "Evict", "EvictL0",
+    "EvictReply", "Examined", "ExaminedReply", "Explain", "ExplainReply", "Failed", "Fetch",
+    "FetchReply", "Flush", "Forget", "ForgetL0", "ForgetPeer", "ForgetReply", "Fork", "Gc",
+    "GcReply", "Generate", "Generated", "Grant", "GrantReply", "Groups", "GroupsReply", "Heed",
+    "Hello", "Identity", "IdentityReply", "JoinGroup", "Known", "Lease", "Leased", "LeaveGroup",
+    "Links", "LinksReply", "Match", "Matched", "Meet", "Models", "ModelsReply", "Moves",
+    "MovesReply", "Neurons", "NeuronsReply", "NextBlock", "NextBlockReply", "Peers", "PeersReply",
+    "Progress", "Publish", "PublishReply", "ReadConversation", "Ready", "Release", "Replay",
+    "Replayed", "Reply", "Restore", "RestoreReply", "Revoke", "RotateGroup", "Run", "Runs",
+    "RunsReply", "Seal", "Sealed", "ShowGroup", "Shutdown", "Staging", "Status", "StatusReply",
+    "Trace", "TraceReply", "Trust", "Welcome", "Where", "WhereReply", "Withdraw", "WithdrawReply",
+    "client_decoder", "daemon_decoder", "encoder",
 ]  # fmt: skip

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from glia.local.messages.base import Call, Event
-from glia.local.values import ChosenValue, Count, SamplingValue, TierValue, Tokens
+from typing import Annotated
+
+from msgspec import Meta
+
+from glia.local.messages.base import Call, Event, Reply
+from glia.local.values import (
+    ChosenValue,
+    Count,
+    FindingValue,
+    Name,
+    SamplingValue,
+    TierValue,
+    Tokens,
+)
 
 
 class Run(Call, frozen=True):
@@ -40,6 +52,25 @@ class Meet(Call, frozen=True):
 
     target: Count
     position: Count
+
+
+class AuditWindow(Call, frozen=True):
+    """Compute a window again, from those before it as they are, and compare. Reply: AuditedWindow.
+
+    chain: from genesis to the window. tokens: its own.
+    """
+
+    chain: Annotated[list[Name], Meta(max_length=16384)]
+    tokens: Tokens
+    canonical: bool
+
+
+class AuditedWindow(Reply, frozen=True):
+    """`calibrated`: whether it was measured for this model how far off honest windows are."""
+
+    finding: FindingValue
+    spent_s: float
+    calibrated: bool
 
 
 class EvictL0(Call, frozen=True):

@@ -69,6 +69,7 @@ class Generated(Reply, frozen=True):
     warning: str | None = None
     conversation: str = ""  # by gliad: where it was recorded, "" where it was not kept
     exact: bool = True  # by gliad: all K and V are of the engine's own numerics class
+    is_tainted: bool = False  # by gliad: it used K and V of peers that do not hold, it turned out
     fetched: FetchedValue | None = None  # by gliad
 
 

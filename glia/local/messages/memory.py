@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from glia.local.messages.base import Call, Reply
-from glia.local.values import Count, Label, Name, ProfileValue, Tokens
+from glia.local.values import Count, FindingValue, Label, Name, ProfileValue, Tokens
 
 
 class Attach(Call, frozen=True):
@@ -84,11 +84,27 @@ class Leased(Reply, frozen=True):
     """`offsets`: u64 little-endian, one per layer of each window: where the *particle* starts
     in the arena (the payload follows its header). `tiers`: one digit a window, 1 = was in L1,
     2 = came from L2, 3 = came from a peer. Shorter than asked where a window could not be had.
+
+    `checks`: one digit a window: 1 = it came from a peer, and whoever leases it must look at it
+    before using it, and say so (Examined), 2 = the same, of class canonical, 0 = it need not.
     """
 
     lease: Count
     offsets: bytes
     tiers: bytes
+    checks: bytes
+
+
+class Examined(Call, frozen=True):
+    """What came of looking at windows that a peer sent. What is not clean is known no more."""
+
+    found: Annotated[list[FindingValue], Meta(max_length=4096)]
+
+
+class ExaminedReply(Reply, frozen=True):
+    """`audit`: those of them that are to be computed again, too, before they are used."""
+
+    audit: list[Name]
 
 
 class Release(Call, frozen=True):

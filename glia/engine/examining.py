@@ -1,0 +1,231 @@
+"""Are foreign windows what this model computes? Checks of each one, and computing one again.
+
+    W windows, S block_size, G kv heads, D head_dim
+
+A check is for every window before its first use: its rows look like a model's, and layer 0,
+which follows from the tokens alone, is what they give. An audit computes a window again, from
+the windows before it as they are claimed, and compares all layers. See spec/16-audit.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import torch
+
+from glia.engine.canonical import CanonicalModel
+from glia.engine.finding import Finding
+from glia.engine.layer_zero import LayerZero
+from glia.engine.limits import Limits, Pair, uncalibrated
+from glia.errors import ModelError
+from glia.graph.profile import Profile
+from glia.kv.dtypes import STORAGE_DTYPES
+
+_log = logging.getLogger("glia.engine")
+_PROBED = 8  # elements of a row that are looked at for being all alike
+
+
+class Examiner:
+    """Of one loaded model.
+
+    Args:
+        native: layer 0 in the engine's own arithmetic.
+        open_canonical: loads the reference; done once, when it is first needed.
+        limits: None for a model that was not calibrated.
+    """
+
+    def __init__(
+        self,
+        native: LayerZero,
+        open_canonical: Callable[[], CanonicalModel],
+        profile: Profile,
+        limits: Limits | None = None,
+    ) -> None:
+        self._native, self._open = native, open_canonical
+        self._size = profile.block_size
+        self._storage = STORAGE_DTYPES[profile.scheme]
+        self.limits = limits or uncalibrated(profile.scheme, len(profile.layers))
+
+    @cached_property
+    def _canonical(self) -> CanonicalModel:
+        return self._open()
+
+    @property
+    def is_calibrated(self) -> bool:
+        return self.limits.is_calibrated
+
+    def check(
+        self,
+        tokens: Sequence[int],
+        windows: Sequence[torch.Tensor],
+        is_canonical: Sequence[bool],
+    ) -> list[Finding]:
+        """Look at W windows. Args: tokens: W * S; windows: per layer [W, S, G, 2 * D].
+
+        Where the reference cannot be loaded, what needs it is not clean, and nobody's fault.
+        """
+        found = self._rows(windows)
+        for canonical in (False, True):
+            chosen = [w for w, kind in enumerate(is_canonical) if kind is canonical]
+            chosen = [w for w in chosen if found[w].is_clean]
+            if chosen:
+                of_these = [t for w in chosen for t in tokens[w * self._size :][: self._size]]
+                given = windows[0][chosen]
+                for w, finding in zip(
+                    chosen, self._layer_zero(of_these, given, canonical), strict=True
+                ):
+                    found[w] = finding
+        return found
+
+    def audit(
+        self,
+        before: Sequence[torch.Tensor],
+        window: Sequence[torch.Tensor],
+        tokens: Sequence[int],
+        *,
+        is_canonical: bool,
+    ) -> Finding:
+        """Compute a window again. The worst layer is told.
+
+        Args:
+            before: per layer [W, S, G, 2 * D], the windows before it as they are claimed.
+            window: per layer [S, G, 2 * D], as it is claimed. tokens: its S.
+        Raises: PromptError (tokens that this model does not have).
+        """
+        try:
+            rows = self._expected(before, tokens, is_canonical)
+        except ModelError as error:
+            return _no_reference(error)
+        if is_canonical:
+            return _exact(window, rows)
+        errors = [_errors(a[None], b[None])[0] for a, b in zip(window, rows, strict=True)]
+        return self._worst(errors, "all layers")
+
+    # -- measuring, for limits ----------------------------------------------------------------
+
+    def errors_of(
+        self, windows: Sequence[torch.Tensor], at: int, tokens: Sequence[int]
+    ) -> list[Pair]:
+        """How far one window is from the reference: per layer, of K and of V.
+
+        Of layer 0 from the engine's own arithmetic, as `check` has it.
+
+        Args:
+            windows: per layer [W, S, G, 2 * D], from genesis on. tokens: W * S.
+        Raises: BadModelFile, ModelRefused.
+        """
+        own = tokens[at * self._size : (at + 1) * self._size]
+        before = [layer[:at] for layer in windows] if at else []
+        rows = self._expected(before, own, is_canonical=False)
+        pairs = zip((layer[at] for layer in windows), rows, strict=True)
+        return [_errors(a[None], b[None])[0] for a, b in pairs]
+
+    def norms_of(self, windows: Sequence[torch.Tensor]) -> list[tuple[Pair, Pair]]:
+        """Per layer, of K and of V, the least and the largest norm of a row of one head."""
+        found: list[tuple[Pair, Pair]] = []
+        for rows in windows:
+            norms = torch.linalg.vector_norm(_halves(rows).float(), dim=-1).flatten(0, -2)
+            low, high = norms.amin(0).tolist(), norms.amax(0).tolist()
+            found.append(((low[0], high[0]), (low[1], high[1])))
+        return found
+
+    def _expected(
+        self, before: Sequence[torch.Tensor], tokens: Sequence[int], is_canonical: bool
+    ) -> list[torch.Tensor]:
+        """Per layer [S, G, 2 * D]; layer 0 of a native window in the engine's own arithmetic,
+        which is as far off as its neighbours' and not as float64. Raises: ModelError."""
+        rows = [*self._canonical.recompute(before, tokens, self._storage).rows]
+        if not is_canonical:
+            rows[0] = self._native(tokens).to(self._storage)
+        return rows
+
+    # -- the checks ---------------------------------------------------------------------------
+
+    def _rows(self, windows: Sequence[torch.Tensor]) -> list[Finding]:
+        """Rows that no model gives: not finite, all alike, or far from the norms it has."""
+        num_windows = len(windows[0])
+        found = [Finding("clean", "rows") for _ in range(num_windows)]
+        for layer, rows in enumerate(windows):
+            halves = _halves(rows)  # [W, S, G, 2, D]
+            norms = torch.linalg.vector_norm(halves.float(), dim=-1)
+            low, high = norms.amin((1, 2)), norms.amax((1, 2))  # [W, 2]
+            probed = halves[..., :: max(1, halves.shape[-1] // _PROBED)]
+            alike = (probed == probed[..., :1]).all(-1).flatten(1).any(1)
+            bad = ~torch.isfinite(high).all(1) | alike
+            for w in torch.nonzero(bad).flatten().tolist():
+                found[w] = Finding(
+                    "false" if self.limits.is_calibrated else "differs", "rows", layer
+                )
+            self._check_norms(layer, low, high, found)
+        return found
+
+    def _check_norms(
+        self, layer: int, low: torch.Tensor, high: torch.Tensor, found: list[Finding]
+    ) -> None:
+        if self.limits.norms is None:
+            return
+        ranges = torch.tensor(self.limits.norms[layer])  # [2, 2]: K and V, least and largest
+        outside = ((low < ranges[:, 0]) | (high > ranges[:, 1])).any(1)
+        for w in torch.nonzero(outside).flatten().tolist():
+            if found[w].is_clean:
+                found[w] = Finding("differs", "norms", layer)
+
+    def _layer_zero(
+        self, tokens: Sequence[int], given: torch.Tensor, is_canonical: bool
+    ) -> list[Finding]:
+        if is_canonical:
+            try:
+                rows = self._canonical.layer_zero(tokens).to(self._storage).view(given.shape)
+            except ModelError as error:
+                return [_no_reference(error)] * len(given)
+            return [_exact([a], [b], "layer 0") for a, b in zip(given, rows, strict=True)]
+        rows = self._native(tokens).to(self._storage).view(given.shape)
+        return [self._worst([errors], "layer 0") for errors in _errors(given, rows)]
+
+    def _worst(self, errors: Sequence[tuple[float, float]], what: str) -> Finding:
+        """The largest error for its limit."""
+        limits = self.limits.errors
+        _, layer, part = max(
+            (_share(pair[part], limits[layer][part]), layer, part)
+            for layer, pair in enumerate(errors)
+            for part in (0, 1)
+        )
+        error, limit = errors[layer][part], limits[layer][part]
+        return Finding(self.limits.verdict(layer, part, error), what, layer, error, limit)
+
+
+def _no_reference(error: ModelError) -> Finding:
+    _log.warning("nothing can be held against the reference: %s", error)
+    return Finding("differs", "no reference")
+
+
+def _share(error: float, limit: float) -> float:
+    return error / limit if error == error else float("inf")
+
+
+def _halves(rows: torch.Tensor) -> torch.Tensor:
+    """K and V apart: [..., 2 * D] -> [..., 2, D]."""
+    return rows.reshape(*rows.shape[:-1], 2, -1)
+
+
+def _errors(given: torch.Tensor, expected: torch.Tensor) -> list[tuple[float, float]]:
+    """Per window the relative error of K and of V. Args: [W, S, G, 2 * D] each."""
+    a, b = (_halves(rows.double()) for rows in (given, expected))
+    dims = (1, 2, 4)
+    off = torch.linalg.vector_norm(a - b, dim=dims)
+    size = torch.linalg.vector_norm(b, dim=dims).clamp_min(torch.finfo(torch.float64).tiny)
+    return [(k, v) for k, v in (off / size).tolist()]
+
+
+def _exact(
+    given: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], what: str = "all layers"
+) -> Finding:
+    """Bytes of class canonical: any other bit is false."""
+    for layer, (a, b) in enumerate(zip(given, expected, strict=True)):
+        bits = a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8)
+        if not torch.equal(*bits):
+            (errors,) = _errors(a[None], b[None])
+            return Finding("false", what, layer, max(errors))
+    return Finding("clean", what)

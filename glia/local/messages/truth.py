@@ -1,0 +1,67 @@
+"""Messages about what windows of peers proved to be, and whose word is taken."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from glia.local.messages.base import Call, Reply
+from glia.local.messages.peers import PeerText
+from glia.local.network_values import AuditedValue, NeuronValue
+from glia.local.values import Count, Name
+
+
+class Audit(Call, frozen=True):
+    """Compute windows again, and compare. Events: Progress.
+
+    Of a chain, by its tip, whoever computed it; or all that came from peers: of whom one signs
+    as, or of a model. What proves false has consequences as at any other time.
+
+    sample: the share that is drawn; at least one.
+    """
+
+    tip: Name | None = None
+    peer: PeerText | None = None
+    model_id: Name | None = None
+    sample: Annotated[float, Meta(gt=0, le=1)] = 1.0
+
+
+class AuditReply(Reply, frozen=True):
+    """What came of it.
+
+    num_windows: from which were drawn. num_missed: drawn, and not here any more.
+    counts: of each verdict. found: those that are not clean, at most 1,000.
+    calibrated: whether it was measured for this model how far off honest windows are; else
+        nobody is accused but of what is of class canonical.
+    """
+
+    num_windows: Count
+    num_audited: Count
+    num_missed: Count
+    counts: dict[str, int]
+    found: list[AuditedValue]
+    calibrated: bool
+    spent_s: float
+
+
+class Neurons(Call, frozen=True):
+    """Those that sign, and what is known of them, from number `start` on."""
+
+    start: Count = 0
+
+
+class NeuronsReply(Reply, frozen=True):
+    neurons: list[NeuronValue]
+    total: int
+
+
+class Trust(Call, frozen=True):
+    """Take a neuron's word from now on, or never. Reply: Done.
+
+    own: as this node's own; known: as a friend's; never: nothing it attests is used, and what
+    came goes; default: as its peers are.
+    """
+
+    neuron: Name
+    word: Literal["own", "known", "never", "default"]
