@@ -170,7 +170,7 @@ class Groups:
             for group in list(self._rows):
                 try:
                     row, member = changes.met(self._rows[group], card, self._now_s())
-                    if member is None or _is_over(member, self._now()):
+                    if member is None:
                         continue
                     row = changes.relisted(row, self._now_s())
                     if row != self._rows[group]:
@@ -245,10 +245,6 @@ class Groups:
 
     def _now_s(self) -> int:
         return int(self._now())
-
-
-def _is_over(member: MemberRow, now_s: float) -> bool:
-    return member.until_s is not None and member.until_s <= now_s
 
 
 def open_groups(paths: Paths, *, is_on_network: bool) -> Groups:

@@ -70,7 +70,7 @@ def scope_of(row: GroupRow, member: MemberRow, now_s: int, life_s: int) -> Scope
         begin_s, end_s = max(begin_s, had.not_before_s), min(end_s, had.expires_s)
         epoch = min(epoch, had.epoch)
     if end_s <= begin_s:
-        raise NotPermitted("what this node was granted is over", hint="gliad group show")
+        raise NotPermitted("what was granted is over", hint="gliad group show")
     scope = Scope(
         group=row.group_id,
         audience=row.group_id if had is None else had.audience,
