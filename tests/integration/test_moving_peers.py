@@ -1,0 +1,59 @@
+"""A new Body has of public windows what peers show, the Body before it among them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from glia.client import Client
+from glia.local import messages as m
+from glia.local import values
+from tests.gliad_parts import Gliad
+from tests.integration.test_resume_from_peer import published, start, tiny_gliads
+from tests.tiny_node import prompt
+
+NUM_TOKENS, NUM_ANSWERED = 1000, 8
+
+
+def say(node: Gliad, log: tuple[int, ...], asked: list[int]) -> m.Generated:
+    tokens = [*log, *asked]
+    said = values.MessageValue("user", None, len(log), len(tokens), "public")
+    turn = values.TurnValue("story", len(log), [said])
+    with Client.connect(node.data_dir) as client:
+        *_, last = client.generate(
+            "tiny", tokens, max_tokens=NUM_ANSWERED, ignore_eos=True, turn=turn
+        )
+    assert isinstance(last, m.Generated)
+    return last
+
+
+@pytest.mark.spec(59)
+def test_public_windows_come_from_the_body_before(tmp_path: Path) -> None:
+    file, short = tmp_path / "soul.glia", prompt(60, 2)
+    with tiny_gliads(2, tmp_path) as (one, two):
+        address = start(one)
+        say(one, (), prompt(NUM_TOKENS, 1))
+        published(one, NUM_TOKENS // 16)
+        one("soul", "create")
+        one("checkpoint", "story", "--to", str(file))
+        start(two, address)
+        two("soul", "import", str(one.data_dir / "soul.key"))
+        with Client.connect(two.data_dir) as client:  # its model is to be known there
+            list(client.generate("tiny", [1, 2, 3], max_tokens=1))
+        (restored,) = two.json("restore", str(file))["conversations"]
+        assert two.json("fetch", restored["tip"])["fetched_windows"] >= NUM_TOKENS // 16
+        with Client.connect(two.data_dir) as client:
+            log = client.conversation("story").tokens
+            assert len(log) == NUM_TOKENS + NUM_ANSWERED
+        moved = say(two, log, short)
+        cached = moved.usage.cached
+        assert cached.peers + cached.l2 >= NUM_TOKENS // 16 * 16
+        with Client.connect(one.data_dir) as client:
+            client.fork("story", "unbroken")
+            turn = values.TurnValue("unbroken", len(log), [])
+            *_, unbroken = client.generate(
+                "tiny", [*log, *short], max_tokens=NUM_ANSWERED, ignore_eos=True, turn=turn
+            )
+        assert isinstance(unbroken, m.Generated)
+        assert moved.tokens == unbroken.tokens
