@@ -3,9 +3,12 @@
 Two processes. The other side of the ratio is trio's TCP alone: batches of 256 blocks, asked
 for one after the other, sent from one buffer, and cut into blocks where they arrive. Ours is
 the whole of it: the session's requests, the bulk path (or libp2p's streams, for comparison),
-the door, which hashes and parses each block, and a store that a thread fills meanwhile. The
-time ends when the last window was handed to its use. What the peer serves lies in its
-memory: reading it is R7's.
+the door, which hashes each block and holds it to its record, and what gliad does with a window:
+into L1, and from there to L2 by its writer, which begins when no more comes, or after two
+seconds. The time ends when the last window could be used in L1; how long it took until all was
+stored is told, too. Ours has no thread but the writer's. L1 is 1 GiB whose first pages are there
+already, as gliad has them. What the peer serves lies in its memory: reading it
+is R7's.
 """
 
 from __future__ import annotations
@@ -18,19 +21,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import trio
 
-from glia.graph.window import WindowRecord
-from glia.store.base import SealedWindow
+from daemon.arena import SharedMemory
+from daemon.binding import Binding
+from daemon.memory import Memory
 from glia.store.disk import DiskStore
 from p2p.bulk.client import BulkDialer
 from p2p.bulk.server import BulkServer
 from p2p.fetching import Fetch
-from p2p.getter import Close, Session
+from p2p.getter import Session
 from p2p.host import Address, Limits, PeerId, Stream
 from p2p.libp2p.network import Network
 from p2p.messages import BLOCKS
@@ -45,6 +50,8 @@ _BLOCK_BYTES = 64 * 1024
 _BATCH_BYTES = 256 * _BLOCK_BYTES
 _READ_BYTES = 256 * 1024
 _CAP_BYTES = 64 * 1024**3
+_L1_BYTES = 1024**3
+_HOT_STEPS = 64  # as daemon/config.py
 _MB = 1e6
 _LOOPBACK = "127.0.0.1"
 _LISTEN = [Address(f"/ip4/{_LOOPBACK}/tcp/0")]
@@ -84,44 +91,37 @@ async def _give(stream: trio.SocketStream) -> None:
 # -- who fetches ------------------------------------------------------------------------------
 
 
-class _Storing:
-    """A sink that hands windows on at once, to be stored behind their use."""
+@dataclass(frozen=True)
+class _Took:
+    """Seconds until all of the chain could be used, and until it was stored."""
 
-    def __init__(self, chain: Chain, groups: trio.MemorySendChannel[list[SealedWindow]]) -> None:
-        self._keys, self._groups = iter(chain.keys), groups
-        self._group: list[SealedWindow] = []
-        self.num_taken = 0
-
-    async def take(self, record: WindowRecord, particles: Sequence[memoryview | None]) -> None:
-        self.num_taken += 1
-        found = [bytes(particle) for particle in particles if particle is not None]
-        self._group.append(SealedWindow(record, next(self._keys), found))
-        if len(self._group) == _GROUP_WINDOWS:
-            await self._groups.send(self._group)
-            self._group = []
+    used_s: float
+    stored_s: float
 
 
-async def _store(store: DiskStore, groups: trio.MemoryReceiveChannel[list[SealedWindow]]) -> None:
-    async for group in groups:
-        await trio.to_thread.run_sync(store.put, group)
-
-
-async def _fetch(chain: Chain, peer: PeerId, opens: Callable[[PeerId], Awaitable[Stream]]) -> float:
-    """Seconds until all of the chain was handed on; returns when it is stored, too."""
+async def _fetch(
+    chain: Chain, arena: SharedMemory, peer: PeerId, opens: Callable[[PeerId], Awaitable[Stream]]
+) -> _Took:
+    binding = Binding(chain.windows[0].model_id, PROFILE, chain.windows[0].numerics_class)
     with tempfile.TemporaryDirectory(prefix="gliad-bench-peer-") as directory:
         store = DiskStore(Path(directory) / "store", _CAP_BYTES)
-        send, receive = trio.open_memory_channel[list[SealedWindow]](math.inf)
-        sink, closes = _Storing(chain, send), list[Close]()
-        async with trio.open_nursery() as nursery, send:
-            nursery.start_soon(_store, store, receive)
+        memory = Memory(arena, store, _HOT_STEPS)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(memory.writer.run)
             began_s = time.perf_counter()
+            sink = memory.adopter.after(
+                binding, None, binding.root_key, memory.hidden.num_changes, lambda: None
+            )
             providers = [Provides(peer, NUM_WINDOWS)]
             session = Session(chain.windows, None, PROFILE, providers, now_s=trio.current_time())
-            await Fetch(session, opens, sink, closes.append, nursery).run()
-            took_s = time.perf_counter() - began_s
+            await Fetch(session, opens, sink, lambda _: None, nursery).run()
+            used_s = time.perf_counter() - began_s
+            await memory.flush([record.window_id for record in chain.windows])
+            stored_s = time.perf_counter() - began_s
+            nursery.cancel_scope.cancel()
         store.close()
-    assert sink.num_taken == NUM_WINDOWS
-    return took_s
+    assert len(sink.records) == NUM_WINDOWS
+    return _Took(used_s, stored_s)
 
 
 async def _read_raw(port: int, num_bytes: int) -> float:
@@ -146,7 +146,7 @@ async def _read_batch(stream: trio.SocketStream) -> list[bytes]:
 
 
 class _Measured:
-    """MB/s and CPU seconds a GB, here and at the peer, of each way."""
+    """MB/s and CPU seconds a GB, here and at the peer, of each way; ours with storing it."""
 
     def __init__(self, chain: Chain, pid: int) -> None:
         self._chain, self._pid = chain, pid
@@ -160,6 +160,19 @@ class _Measured:
         cost = (time.process_time() - ours) / gigabytes, (_cpu_s(self._pid) - theirs) / gigabytes
         self.speeds.setdefault(way, []).append(self._chain.num_bytes / took_s / _MB)
         self.costs.setdefault(way, []).append(cost)
+
+    async def add_fetch(self, way: str, fetch: Callable[[], Awaitable[_Took]]) -> None:
+        stored_s = 0.0
+
+        async def used() -> float:
+            nonlocal stored_s
+            took = await fetch()
+            stored_s = took.stored_s
+            return took.used_s
+
+        await self.add(way, used)
+        speed = self._chain.num_bytes / stored_s / _MB
+        self.speeds.setdefault(f"{way}, until stored", []).append(speed)
 
 
 async def _measure(address: Address, port: int, pid: int, num_rounds: int) -> dict[str, Any]:
@@ -179,10 +192,13 @@ async def _measure(address: Address, port: int, pid: int, num_rounds: int) -> di
         async def slow(peer: PeerId) -> Stream:
             return await network.host.open(peer, BLOCKS)
 
+        arena = SharedMemory("glia-bench-l1", _L1_BYTES, 0)
+        arena.prefault(2 * chain.num_bytes)
         for _ in range(num_rounds):
             await measured.add("raw TCP", lambda: _read_raw(port, chain.num_bytes))
-            await measured.add("bulk", lambda: _fetch(chain, peer, fast))
-            await measured.add("libp2p", lambda: _fetch(chain, peer, slow))
+            await measured.add_fetch("bulk", lambda: _fetch(chain, arena, peer, fast))
+            await measured.add_fetch("libp2p", lambda: _fetch(chain, arena, peer, slow))
+        arena.close()
         assert dialer.counters == {"streams": num_rounds}
         nursery.cancel_scope.cancel()
     return _figures(measured)
@@ -198,6 +214,7 @@ def _figures(measured: _Measured) -> dict[str, Any]:
         "other": f"{speeds['raw TCP']:.0f} MB/s",
         "ratio, worst round": min(ratios),
         "ratio, best round": max(ratios),
+        "until all is stored, MB/s": speeds["bulk, until stored"],
         "over libp2p's streams, MB/s": speeds["libp2p"],
     }
     for way, costs in measured.costs.items():
