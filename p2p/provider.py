@@ -128,6 +128,7 @@ class Provider:
         self._read = read
         self._questions, self._wants = Turns(), Turns()
         self._num_fitting = _LOOKED_UP
+        self._spare = memoryview(b"")
         self._sending = trio.Lock()  # first come, first served
         self._is_here: Callable[[PeerId], bool] = lambda _: True
 
@@ -229,11 +230,12 @@ class Provider:
     async def _send_fitting(self, stream: Stream, names: Sequence[BlockId]) -> int:
         """The first ones, until one does not fit what is read at once. Returns: how many.
 
-        Through one buffer, again and again: the kernel takes long to find new ones.
+        Through one buffer, again and again, and the next request's is the same: the kernel takes
+        long to find new ones.
         """
         at = 0
         with self._budget.hold(self._room_bytes()) as held:
-            into = memoryview(bytearray(held.num_bytes))
+            into = self._buffer(held.num_bytes)
             while at < len(names):
                 some = names[at : at + self._num_fitting]
                 found = await self._read(lambda: self._offer.read_blocks(some, into))  # noqa: B023
@@ -242,7 +244,13 @@ class Provider:
                 self._learn(len(some), len(found))
                 await self._send_bodies(stream, found)
                 at += len(found)
+            self._spare = into
         return at
+
+    def _buffer(self, num_bytes: int) -> memoryview:
+        """The last one that was used, where nobody else has it and it is of the size."""
+        spare, self._spare = self._spare, memoryview(b"")
+        return spare if len(spare) == num_bytes else memoryview(bytearray(num_bytes))
 
     def _learn(self, num_asked: int, num_found: int) -> None:
         """How many to look up next time: hardly more than fit, for each costs as much as a read."""

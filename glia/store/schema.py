@@ -183,13 +183,17 @@ def decode_window(value: bytes) -> WindowRow | None:
 def runs_of(locations: Sequence[Location]) -> tuple[Run, ...]:
     """Locations in record order as the fewest runs."""
     runs: list[Run] = []
-    end = (NOWHERE, -1)
-    for where in locations:
-        if (where.segment, where.offset) == end:
-            runs[-1] = runs[-1]._replace(num=runs[-1].num + 1)
+    segment, start, num, end = NOWHERE, 0, 0, -1
+    for where, offset, length in locations:
+        if where == segment and offset == end:
+            num += 1
         else:
-            runs.append(Run(where.segment, where.offset, 1))
-        end = (where.segment, where.offset + where.length)
+            if num:
+                runs.append(Run(segment, start, num))
+            segment, start, num = where, offset, 1
+        end = offset + length
+    if num:
+        runs.append(Run(segment, start, num))
     return tuple(runs)
 
 

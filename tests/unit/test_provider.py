@@ -311,6 +311,43 @@ def test_memory_is_counted_before_it_is_read_into() -> None:
     in_world(main)
 
 
+def test_hardly_more_is_looked_up_than_fits_and_one_buffer_serves_all() -> None:
+    chain = make_chain(40)
+    size = chain.profile.particle_sizes[0]
+    asked: list[int] = []
+    buffers: set[int] = set()
+
+    class Watched(ChainOffer):
+        def read_blocks(
+            self, block_ids: Sequence[BlockId], into: memoryview
+        ) -> list[memoryview | None]:
+            asked.append(len(block_ids))
+            buffers.add(id(into.obj))
+            return super().read_blocks(block_ids, into)
+
+    limits = ServingLimits(peer_bytes=10 * size)
+    provider = Provider(Watched(chain), lambda *_: None, UploadLimit(), at_once, limits)
+
+    async def main(net: Internet) -> None:
+        getter, host = net.host("getter"), net.host("host")
+        provider.serve_on(host)
+        await meet(getter, host)
+        blocks = list(chain.blocks())
+        frame = encode_frame(encode(GetBlocks(tuple(block_id for block_id, _ in blocks))))
+        stream = await getter.open(host.peer_id, BLOCKS)
+        reader = Reader(stream)
+        for _ in range(3):
+            await stream.send_all(frame)
+            for _, data in blocks:
+                assert await reader.exactly(await reader.length() or 0) == data
+        first, *others = asked
+        assert first == min(256, len(blocks))
+        assert max(others) <= 12
+        assert len(buffers) == 1
+
+    in_world(main)
+
+
 def test_a_block_larger_than_what_is_read_at_once_has_room_of_its_own() -> None:
     async def main(net: Internet) -> None:
         getter, host = net.host("getter"), net.host("host")
