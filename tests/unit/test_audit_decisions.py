@@ -55,6 +55,24 @@ def test_detection_is_as_the_table_has_it(rate: float, num_bad: int, chance: flo
     assert detection(rate, num_bad) == pytest.approx(chance, abs=0.005)
 
 
+@pytest.mark.fault("F31")
+@pytest.mark.parametrize(("num_clean", "rate"), [(500, 0.05), (100, 0.25)])
+@pytest.mark.parametrize("num_bad", [1, 4, 16])
+def test_a_poisoned_chain_is_found_as_often_as_the_mathematics_says(
+    num_clean: int, rate: float, num_bad: int
+) -> None:
+    """512 windows, some of them false, 2,000 times; known for 500 clean ones, and before."""
+    source, where = random.Random(f"{rate} {num_bad}"), random.Random(num_bad)
+    num_found = 0
+    for _ in range(2_000):
+        bad = where.sample(range(512), num_bad)
+        flags = drawn("stranger", num_clean, 512, source.random)
+        num_found += any(flags[at] for at in bad)
+    expected = detection(rate, num_bad)
+    spread = (2_000 * expected * (1 - expected)) ** 0.5
+    assert abs(num_found - 2_000 * expected) <= 3 * spread
+
+
 def test_a_liar_has_so_many_used_before_the_first_is_found() -> None:
     assert used_before(0.05) == pytest.approx(19)
     assert used_before(1.0) == 0.0

@@ -98,6 +98,30 @@ def test_what_is_honest_passes_in_bf16(tmp_path: Path) -> None:
         assert verdicts == ["clean"] * 6
 
 
+@pytest.mark.fault("F32")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_honest_differences_are_no_reason_to_accuse_or_to_drop(tmp_path: Path, dtype: str) -> None:
+    """Cut otherwise, decoded token by token, on more threads, by the other path."""
+    rig = Rig(tmp_path / "m", dtype)
+    examiner = rig.examiner(rig.measured())
+    num_threads = torch.get_num_threads()
+    other = load_model(
+        tmp_path / "m", settings(dtype=dtype, scheme=rig.profile.scheme, allow_fused=False)
+    )
+    made = [run(rig.model, TOKENS, (7, 25, 1)), run(rig.model, TOKENS, (16,) + (1,) * 80)]
+    made.append(run(other, TOKENS, (40,)))
+    try:
+        torch.set_num_threads(2)
+        made.append(run(rig.model, TOKENS))
+    finally:
+        torch.set_num_threads(num_threads)
+    for each in made:
+        windows = payloads(rig.model, each.raw)
+        assert rig.check(windows, examiner) == ["clean"] * 6
+        for at in range(6):
+            assert rig.audit(windows, at, examiner, canonical=False) == "clean"
+
+
 def changed(windows: Windows, at: int, change: Callable[[int, torch.Tensor], None]) -> Windows:
     """One window with something done to each of its layers."""
     found = [layer.clone() for layer in windows]
