@@ -196,7 +196,7 @@ def test_it_makes_them_by_itself_and_stops_where_its_lease_has_ended(
         assert gliad(node, "soul", "create").returncode == 0
         until(lambda: client.moves().moves.sequence >= 4, 120)
         names = {"soul.glia", "soul.glia.1", "soul.glia.2"}
-        assert {entry.name for entry in shared.iterdir()} - {"soul.glia.partial"} == names
+        until(lambda: {entry.name for entry in shared.iterdir()} == names)
         until(lambda: not _is_fenced(client), 60)
         shared.rename(tmp_path / "gone")
         until(lambda: _is_fenced(client), 60)
