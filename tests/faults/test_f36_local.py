@@ -22,10 +22,13 @@ from daemon.config import ApiConfig, Config, EngineConfig, L1Config, L2Config
 from daemon.conversation_files import ConversationFiles
 from daemon.conversations import Conversations
 from daemon.data_dir import prepare
+from daemon.groups import open_groups
 from daemon.memory import Memory
 from daemon.parts import Parts
 from daemon.paths import Paths
+from daemon.preparing import Prepared
 from daemon.server import Server, listen
+from daemon.soul_state import SoulState
 from glia.graph.ids import WindowId
 from glia.local import messages as m
 from glia.local import values
@@ -218,8 +221,9 @@ async def running_node(tmp_path: Path) -> AsyncIterator[Node]:
         async with trio.open_nursery() as nursery:
             RIG.clear()
             memory = Memory(arena, store, 4)
-            prepared = node_module.Prepared(memory, conversations, listener, None, None, None)
-            nursery.start_soon(node_module.run_node, config, ("nothing",), prepared)
+            soul, groups = SoulState.read(paths.soul_state), open_groups(paths, is_on_network=False)
+            begun = Prepared(memory, conversations, soul, listener, None, None, None, groups)
+            nursery.start_soon(node_module.run_node, config, ("nothing",), begun)
             while not RIG:
                 await trio.sleep(0.001)
             node = Node(*RIG[0], paths.socket, nursery)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from daemon.config import Config
-from daemon.node import _open_published
 from daemon.paths import Paths
+from daemon.preparing import open_published
 from glia.store.memory import MemoryStore
 from tests.builders import make_chain
 from tests.store_parts import sealed
@@ -28,7 +28,7 @@ def test_it_is_lost_where_there_are_a_peer_id_and_windows(
     if has_windows:
         store.put(sealed(chain))
     with ExitStack() as stack:
-        published = _open_published(Config(tmp_path, tmp_path), paths, store, stack)
+        published = open_published(Config(tmp_path, tmp_path), paths, store, stack)
         assert published is not None
         published.foreign.doubt(lambda: chain.window_ids)
         are_doubted = has_peer_id and has_windows

@@ -1,0 +1,170 @@
+"""The parts of a node, made from what was prepared, and told of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import trio
+
+from daemon.attachments import Attachments
+from daemon.auditing import Auditing
+from daemon.broker import Broker
+from daemon.checkpointing import Checkpointing
+from daemon.condemning import Condemning
+from daemon.config import Config
+from daemon.conversations import Conversations
+from daemon.engine_life import process_of
+from daemon.engine_memory import EngineMemory
+from daemon.engine_need import Needs
+from daemon.engine_process import EngineCommand
+from daemon.engines import Engines
+from daemon.forgetting import Forgetting
+from daemon.group_life import GroupLife
+from daemon.looking import Looking
+from daemon.machine import memory_bytes
+from daemon.models_registry import ModelsRegistry
+from daemon.parts import Parts
+from daemon.paths import Paths
+from daemon.preparing import Prepared, gliad_version
+from daemon.publishing import Publishing
+from daemon.resolver import Resolver
+from daemon.restoring import Restoring
+from daemon.runs import Runs
+from daemon.sparing import Sparing
+from daemon.staging import StagingAreas
+from daemon.uses import Uses
+
+_PATIENCE_S = 10.0  # engines in the way of another model take new requests no longer
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """A node that does nothing yet.
+
+    Attributes:
+        parts: what answers calls.
+        sparing: what L2 must not evict.
+        runs: what is to run for as long as the node serves.
+    """
+
+    parts: Parts
+    sparing: Sparing
+    runs: Sequence[Callable[[], Awaitable[None]]]
+
+
+def assemble(
+    config: Config, program: tuple[str, ...], prepared: Prepared, nursery: trio.Nursery
+) -> Assembled:
+    """Args: nursery: of what begins with a request."""
+    memory, conversations = prepared.memory, prepared.conversations
+    peering, paths = prepared.peering, Paths(config.data_dir)
+    registry, attachments = ModelsRegistry(paths, config.models_dir), Attachments(paths.attachments)
+    registry.heal(attachments.started())
+    engines = _engines(config, program, nursery)
+    runs, uses = Runs(conversations.counters), Uses(memory)
+    sparing = Sparing(memory, conversations, registry, attachments)
+    looking = Looking(memory, conversations, attachments, prepared.published)
+    forgetting = Forgetting(memory, conversations, engines, looking, prepared.published)
+    shown = auditing = None
+    lasting = [uses.run, sparing.run, forgetting.run, forgetting.run_expiry]
+    if peering is not None:
+        still, network, counters = forgetting.still, config.network, conversations.counters
+        condemning = Condemning(memory, peering.published, still, counters)
+        auditing = Auditing(memory, peering, engines, condemning, counters, conversations)
+        shown = Publishing(memory, conversations, attachments, peering, still, network)
+        lasting += [auditing.run, shown.run]
+    _connect(conversations, attachments, sparing, forgetting, shown)
+    group_life = GroupLife(prepared.groups, peering)
+    soul = prepared.soul
+    checkpointing = Checkpointing(conversations, soul, paths, config.checkpoint)
+    parts = Parts(
+        config=config,
+        paths=paths,
+        version=gliad_version(),
+        memory=memory,
+        areas=StagingAreas(config.l1.staging_bytes),
+        registry=registry,
+        engines=engines,
+        broker=_broker(config, prepared, registry, engines, runs, uses, attachments, nursery),
+        conversations=conversations,
+        attachments=attachments,
+        forgetting=forgetting,
+        runs=runs,
+        soul=soul,
+        checkpointing=checkpointing,
+        restoring=Restoring(conversations, soul, paths),
+        door=prepared.door,
+        peering=peering,
+        shown=shown,
+        groups=prepared.groups,
+        group_life=group_life,
+        auditing=auditing,
+        counters=conversations.counters,
+        stopping=trio.Event(),
+    )
+    return Assembled(parts, sparing, [*lasting, group_life.run, soul.run, checkpointing.run])
+
+
+def _broker(
+    config: Config,
+    prepared: Prepared,
+    registry: ModelsRegistry,
+    engines: Engines,
+    runs: Runs,
+    uses: Uses,
+    attachments: Attachments,
+    nursery: trio.Nursery,
+) -> Broker:
+    resolver = Resolver(
+        prepared.memory,
+        prepared.peering,
+        config.network.announce_hold_s,
+        config.engine.prefill_tokens,
+        prepared.conversations.counters,
+        nursery,
+    )
+    return Broker(
+        registry,
+        engines,
+        prepared.conversations,
+        runs,
+        uses,
+        attachments,
+        resolver,
+        config.api.max_waiting,
+        config.network.exact == "required",
+    )
+
+
+def _engines(config: Config, program: tuple[str, ...], nursery: trio.Nursery) -> Engines:
+    budget_bytes = config.engine.memory_bytes or memory_bytes() * 3 // 4
+    return Engines(
+        config.engine,
+        process_of(EngineCommand(config, Paths(config.data_dir), program)),
+        Needs(config),
+        EngineMemory(budget_bytes, _PATIENCE_S),
+        nursery,
+    )
+
+
+def _connect(
+    conversations: Conversations,
+    attachments: Attachments,
+    sparing: Sparing,
+    forgetting: Forgetting,
+    shown: Publishing | None,
+) -> None:
+    def conversations_changed() -> None:
+        sparing.wake()
+        forgetting.wake()
+        if shown is not None:
+            shown.conversations_changed()
+
+    def models_changed() -> None:
+        sparing.models_changed()
+        if shown is not None:
+            shown.models_changed()
+
+    conversations.on_change = conversations_changed
+    attachments.on_change = models_changed
