@@ -269,7 +269,7 @@ def test_from_the_command_line(
     bad = gliad(node, "verify", str(file), "--json")
     assert bad.returncode == 1
     assert json.loads(bad.stdout)["finding"] == "refuted"
-    file.write_bytes(signed.encoding[:-1] + b"\0")
+    file.write_bytes(signed.encoding[:-1] + bytes([signed.encoding[-1] ^ 1]))
     unsigned = gliad(node, "verify", str(file), "--json")
     assert unsigned.returncode == 1
     assert json.loads(unsigned.stdout)["why"] == "a trace that its neuron did not sign"
