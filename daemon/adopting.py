@@ -79,7 +79,7 @@ class Adopter:
         offset = (await make_room_behind(self._table, self._writer, size, 1))[0]
         try:
             whole = await self._whole(binding, before, record, particles)
-            seen = await self._check_base(record.prev, before, seen)
+            seen = await self._check_base(record.before, before, seen)
             if record.window_id in self._records.hidden:
                 raise NotFound(f"window {short(record.window_id)} is being forgotten")
         except BaseException:

@@ -22,6 +22,7 @@ from daemon.runs import Run, Runs
 from daemon.turns import OpenTurn, open_turn
 from daemon.uses import Uses
 from glia.errors import BadRequest, Cancelled, GliaError, QuotaExceeded
+from glia.graph.domain import Domain
 from glia.graph.ids import WindowId
 from glia.graph.manifest import DTYPES
 from glia.local.messages import AddModel, Attach, Emitted, Generate, Generated, Progress
@@ -37,12 +38,14 @@ class Generation:
     Attributes:
         arrival_s, begun_s: when gliad had the call, and when an engine was ready for it.
         ended: set once nothing of it is to be done any more, its recording neither.
+        domain: of the group that may read it; settled before it runs.
     """
 
     def __init__(self, call: Generate) -> None:
         self.call = call
         self.arrival_s = self.begun_s = trio.current_time()
         self.ended = trio.Event()
+        self.domain: Domain | None = None
         self._waiting = trio.CancelScope()
         self._link: EngineLink | None = None
         self._run_id = 0
@@ -76,7 +79,7 @@ class Generation:
         if self._waiting.cancelled_caught:
             raise Cancelled("cancelled before it ran")
         self._link = link
-        self._run_id = link.start_run(self.call, deliver)
+        self._run_id = link.start_run(self.call, deliver, self.domain)
         began(link, self._run_id)
         return await link.finish_run(self._run_id)
 
@@ -180,6 +183,7 @@ class Broker:
 
             async def prepare(attach: Attach) -> None:
                 turn.accept(attach)
+                generation.domain = turn.domain(bind(attach).profile.block_size)
                 clock.resolved = await self._resolve(turn, attach, call, tell)
 
             def began(link: EngineLink, run_id: int) -> None:

@@ -104,7 +104,7 @@ class Condemning:
         for name in table.names():
             record = table.record(name)
             if record is not None:
-                in_l1.setdefault(record.prev, []).append(name)
+                in_l1.setdefault(record.before, []).append(name)
         return await trio.to_thread.run_sync(self._following, list(window_ids), in_l1)
 
     def _following(

@@ -24,6 +24,7 @@ from daemon.network_config import (
 )
 from daemon.paths import CONFIG_NAME, default_models_dir
 from glia.errors import ConfigError
+from glia.graph.privacy import Visibility, parse_label
 from glia.graph.toml import MAX_FILE_BYTES, Table, read_toml
 
 KIB = 1024
@@ -168,6 +169,17 @@ def _word(*choices: str) -> Reader:
     return lambda table, key, default: table.text(key, default, choices)
 
 
+def _label() -> Reader:
+    def read(table: Table, key: str, default: str) -> str:
+        text = table.text(key, default)
+        label = parse_label(text)
+        if label in (None, (Visibility.AGGREGATE, "")):  # the latter is nobody's
+            raise table.error(key, "must be private, public or group:NAME")
+        return text
+
+    return read
+
+
 def _flag() -> Reader:
     return lambda table, key, default: table.flag(key, default)
 
@@ -244,7 +256,7 @@ SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
         {
             "anonymous_hours": ("anonymous_hours", _span(0.0, 1e6)),
             "max_anonymous": ("max_anonymous", _count(0, 2**20)),
-            "visibility": ("visibility", _word("private", "public")),
+            "visibility": ("visibility", _label()),
         },
     ),
     "checkpoint": (

@@ -56,7 +56,8 @@ async def _read(parts: Parts, call: ReadConversation) -> ConversationReply:
         room -= message.text_bytes + len(message.role.encode()) + _MESSAGE_BYTES
         if messages and room < 0:
             break
-        messages.append(_value(message, tainted))
+        word = parts.conversations.word(message.visibility, replay.head.group)
+        messages.append(_value(message, word, tainted))
     at = TOKEN_BYTES * call.token_start
     tokens = bytes(replay.tokens[at : at + max(0, room // TOKEN_BYTES) * TOKEN_BYTES])
     return ConversationReply(call.id, value, messages, tokens)
@@ -70,12 +71,12 @@ async def _tainted_answers(parts: Parts, name: str) -> frozenset[Message]:
     return frozenset(turn.messages[-1] for turn in turns if turn.tip in condemned)
 
 
-def _value(message: Message, tainted: Collection[Message]) -> MessageValue:
+def _value(message: Message, word: str, tainted: Collection[Message]) -> MessageValue:
     return MessageValue(
         role=message.role,
         content=message.content,
         start=message.start,
         end=message.end,
-        visibility=message.visibility.word,
+        visibility=word,
         is_tainted=message in tainted,
     )

@@ -17,14 +17,16 @@ import trio
 from daemon.config import ConversationsConfig
 from daemon.conversation_files import LIVE, MARKED, ConversationFiles
 from daemon.conversation_table import ConversationTable
+from daemon.domains import Groups, NoGroups, name_of
 from daemon.expiry import SECOND_US, expired, expires_s
 from daemon.mending import Kept
 from daemon.past import Past
 from daemon.taken import Running, Taken, busy
 from glia.errors import BadRequest, GliaError, QuotaExceeded, StoreBroken, UnknownConversation
 from glia.graph.conversation import Begin, Head, Record, Replay, Turn, is_anonymous, is_name
+from glia.graph.group import GroupId
 from glia.graph.ids import ModelId, WindowId
-from glia.graph.privacy import Visibility
+from glia.graph.privacy import Visibility, label_word
 from glia.local.values import ConversationValue
 
 _MAX_CONVERSATIONS = 2**20
@@ -40,14 +42,24 @@ class Conversations:
         check_here: raises where a conversation that begins so may not go on here.
         condemned: windows that are used no more: answers whose tip is one are tainted.
         on_change: called when one was made, has grown, was removed, or may be forgotten now.
+        groups: that may read some of them.
     """
 
-    def __init__(self, files: ConversationFiles, settings: ConversationsConfig) -> None:
-        """Reads the directory. Raises: StoreVersion, StoreFull, StoreBroken."""
+    def __init__(
+        self,
+        files: ConversationFiles,
+        settings: ConversationsConfig,
+        groups: Groups | None = None,
+    ) -> None:
+        """Reads the directory. Raises: StoreVersion, StoreFull, StoreBroken.
+
+        Args: groups: None where this node is in none.
+        """
         self.settings = settings
         self.strays = False
         self.on_change: Callable[[], None] = lambda: None
         self.check_here: Callable[[Begin], None] = lambda _: None
+        self.groups: Groups = groups or NoGroups()
         self._files = files
         self._taken = Taken(self._left)
         self._table = ConversationTable(files, files.open(), self._taken, self._changed)
@@ -112,11 +124,15 @@ class Conversations:
             num_tokens=head.num_tokens,
             num_messages=head.num_messages,
             tip=head.tip,
-            visibility=(head.visibility if head.num_tokens else Visibility.PRIVATE).word,
+            visibility=self.word(*_label(head)),
             running=name in self._taken.running,
             expires_s=expires_s(kept, self.settings) if is_anonymous(name) else None,
             num_tainted=sum(tip in self.condemned for tip in head.tips),
         )
+
+    def word(self, visibility: Visibility, group: GroupId | None) -> str:
+        """A label as it is told. Args: group: whose it is, if it is aggregate."""
+        return label_word(visibility, name_of(self.groups, group) if group is not None else "")
 
     async def read(self, name: str, *, at_it: bool = False) -> Replay:
         """Its tokens and messages; where its file was damaged, what is whole of it.
@@ -266,15 +282,15 @@ class Conversations:
         self._table.aside.discard(name)
         self.on_change()
 
-    def running(self) -> list[tuple[ModelId, Sequence[int]]]:
-        """Tokens that are being answered, and their model, but for requests without an engine
-        in conversations that are none yet."""
-        found: list[tuple[ModelId, Sequence[int]]] = []
+    def running(self) -> list[tuple[ModelId, Running]]:
+        """What is being answered, and its model, but for requests without an engine in
+        conversations that are none yet."""
+        found: list[tuple[ModelId, Running]] = []
         for name, running in self._taken.running.items():
             kept = self._table.live.get(name)
             model_id = kept.head.begin.model_id if kept is not None else running.model_id
             if model_id is not None:
-                found.append((model_id, running.tokens))
+                found.append((model_id, running))
         return found
 
     def taint(self, model_id: ModelId, tokens: Sequence[int], window_id: WindowId) -> None:
@@ -308,6 +324,10 @@ class Conversations:
 
     def _changed(self) -> None:
         self.on_change()
+
+
+def _label(head: Head) -> tuple[Visibility, GroupId | None]:
+    return (head.visibility, head.group) if head.num_tokens else (Visibility.PRIVATE, None)
 
 
 def _unknown(name: str) -> UnknownConversation:

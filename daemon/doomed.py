@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from daemon.attachments import Layout
+from daemon.domains import Domains
 from daemon.past import Past
 from daemon.reach import keys_ever, read_logs
 from daemon.telling import Told
 from glia.errors import StoreBroken
 from glia.graph.chain import Find, Get
-from glia.graph.conversation import Turn
-from glia.graph.ids import ModelId, PrefixKey, WindowId, next_prefix
-from glia.graph.tokens import pack_tokens
+from glia.graph.conversation import Message, Turn
+from glia.graph.group import GroupId
+from glia.graph.ids import ModelId, PrefixKey, WindowId
+from glia.graph.privacy import Visibility
 
 Children = Callable[[WindowId], Iterable[WindowId]]
 Layouts = Mapping[ModelId, Collection[Layout]]
@@ -34,12 +36,14 @@ class AllTiers:
 
     Attributes:
         is_final: whether it is published for good.
+        domains: of groups, that some are in.
     """
 
     find: Find
     get: Get
     children: Children
     is_final: Callable[[WindowId], bool]
+    domains: Domains = field(default_factory=Domains)
 
 
 class Doomed:
@@ -48,6 +52,7 @@ class Doomed:
     Args:
         layouts: those of every model that this is about.
         near: prefix keys of these windows and of those before them; None: of any there may be.
+        domains: of groups, that some are in.
 
     Attributes:
         key_of: the windows, with their prefix keys as far as those are known.
@@ -55,11 +60,14 @@ class Doomed:
         num_published: how many stay as they are published for good.
     """
 
-    def __init__(self, layouts: Layouts, near: set[PrefixKey] | None) -> None:
+    def __init__(
+        self, layouts: Layouts, near: set[PrefixKey] | None, domains: Domains | None = None
+    ) -> None:
         self.key_of: dict[WindowId, PrefixKey | None] = {}
         self.num_saved = self.num_published = 0
         self._layouts = layouts
         self._near = near
+        self._salted = (domains or Domains()).salted
 
     def add(self, window_id: WindowId, key: PrefixKey | None) -> None:
         """This one is to go."""
@@ -77,7 +85,7 @@ class Doomed:
                 continue
             record, below = tiers.get(child), None
             if key is not None and record is not None:
-                below = next_prefix(key, pack_tokens(record.tokens))
+                below = tiers.domains.next_key(key, record)
             self.add(child, below)
             added.append(child)
         return added
@@ -98,9 +106,24 @@ class Doomed:
                 except StoreBroken as error:
                     _log.error("what %s uses does not stay: %s", name, error)
 
-    def save_prompt(self, model_id: ModelId, tokens: Sequence[int]) -> None:
-        """What a request under way has stays."""
-        self._save(model_id, (Turn(0, 0, tuple(tokens), (), None),))
+    def save_prompt(
+        self,
+        model_id: ModelId,
+        tokens: Sequence[int],
+        num_public: int = 0,
+        group: GroupId | None = None,
+    ) -> None:
+        """What a request under way has stays.
+
+        Args: group: who may read what follows its public tokens.
+        """
+        said: tuple[Message, ...] = ()
+        if group is not None:
+            said = (
+                Message("", None, 0, num_public, Visibility.PUBLIC),
+                Message("", None, num_public, len(tokens), Visibility.AGGREGATE),
+            )
+        self._save(model_id, (Turn(0, 0, tuple(tokens), said, None, group),))
 
     def save(self, window_ids: Iterable[WindowId]) -> None:
         """These stay."""
@@ -116,7 +139,8 @@ class Doomed:
             self.num_published += 1
 
     def _save(self, model_id: ModelId, turns: Sequence[Turn]) -> None:
-        keys = keys_ever(model_id, self._layouts.get(model_id, ()), turns, self._near)
+        layouts = self._layouts.get(model_id, ())
+        keys = keys_ever(model_id, layouts, turns, self._near, self._salted)
         if keys:
             self.save([name for name, key in self.key_of.items() if key in keys])
 
@@ -129,16 +153,17 @@ def doomed_with(
     ends: set[PrefixKey] = set()
     for name in targets.kept:
         model_id = targets.model_id(name)
-        for log in read_logs(model_id, layouts.get(model_id, ()), targets.turns(name)):
+        turns, salted = targets.turns(name), tiers.domains.salted
+        for log in read_logs(model_id, layouts.get(model_id, ()), turns, salted=salted):
             keys |= log.ever
             ends |= log.ends
-    doomed = Doomed(layouts, set(keys))
+    doomed = Doomed(layouts, set(keys), tiers.domains)
     for key in keys:
         for window_id in tiers.find(key):
             doomed.add(window_id, key)
     doomed.save_from(others, told)
     doomed.save_published(tiers.is_final)
-    failed = Doomed(layouts, keys)
+    failed = Doomed(layouts, keys, tiers.domains)
     for key in ends:
         for window_id in tiers.find(key):
             if window_id not in doomed.key_of:  # else what continues it goes anyway

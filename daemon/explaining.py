@@ -16,8 +16,11 @@ from daemon.attachments import Attachment, Layout
 from daemon.parts import Parts
 from daemon.past import Past
 from daemon.records import Records
+from daemon.turns import asked_head
 from glia.errors import BadRequest, StoreBroken
 from glia.graph.chain import longest_chain, prefix_keys
+from glia.graph.conversation import Head
+from glia.graph.domain import Salt, domain_of
 from glia.graph.ids import ModelId, WindowId
 from glia.graph.manifest import DTYPES
 from glia.graph.tokens import TOKEN_BYTES, pack_tokens, unpack_tokens
@@ -40,8 +43,11 @@ async def explain(parts: Parts, call: Explain) -> ExplainReply:
     attachments = parts.attachments.all()
     own = parts.attachments.last(call.model, dtype)
     past = _last_used(parts, own.model_id if own is not None else None, call.model)
+    head = await asked_head(parts.conversations, call)
     return await trio.to_thread.run_sync(
-        lambda: _Explanation(parts.memory.records, attachments, past, own, call, exact).reply()
+        lambda: _Explanation(
+            parts.memory.records, attachments, past, own, call, exact, head
+        ).reply()
     )
 
 
@@ -85,7 +91,9 @@ class _Explanation:
         own: Attachment | None,
         call: Explain,
         exact: bool,
+        head: Head,
     ) -> None:
+        self._head = head
         self._records = records
         self._attachments = attachments
         self._same, self._others = past
@@ -107,6 +115,7 @@ class _Explanation:
                 self._records.get_now,
                 (binding.numerics_class,),
                 others=not self._exact,
+                salt=self._salt(own),
             )
         num_matched = chain[-1].end if chain else 0
         tip = chain[-1].window_id if chain else None
@@ -180,12 +189,19 @@ class _Explanation:
                 found.setdefault((other.model_id, other.layout), other)
         return list(found.values())
 
+    def _salt(self, attachment: Attachment) -> Salt | None:
+        """Of the group's domain that begins in the prompt. Raises: BadRequest."""
+        head, size = self._head, attachment.layout.block_size
+        domain = domain_of(head.group, head.num_public, size)
+        return self._records.domains.salt(domain) if domain is not None else None
+
     def _found(self, attachment: Attachment, end: int) -> Sequence[WindowId]:
         """Windows stored under the first `end` tokens, whole windows of the attachment's."""
         if end > len(self._tokens):
             return ()
         binding = attachment.binding
-        keys = prefix_keys(binding.model_id, binding.profile, self._tokens[:end])
+        tokens, salt = self._tokens[:end], self._salt(attachment)
+        keys = prefix_keys(binding.model_id, binding.profile, tokens, salt)
         return tuple(self._records.find(keys[-1])) if keys else ()
 
 

@@ -9,7 +9,9 @@ from daemon.conversations import Conversations
 from daemon.log_chain import chain_of
 from daemon.memory import Memory
 from glia.errors import BadRequest
-from glia.graph.conversation import Origin, Turn
+from glia.graph.conversation import Origin, Replay, Turn
+from glia.graph.group import GroupId
+from glia.graph.privacy import Visibility
 from glia.graph.tokens import unpack_tokens
 
 _SECOND_US = 1_000_000
@@ -37,5 +39,11 @@ async def fork(
         tip = chain[-1].window_id if chain else None
         begin = replace(replay.head.begin, name=new, created_us=now_us)
         tokens = unpack_tokens(bytes(replay.tokens))
-        turn = Turn(now_us, 0, tokens, tuple(replay.messages), tip)
+        turn = Turn(now_us, 0, tokens, tuple(replay.messages), tip, _group_of(replay))
         await conversations.create(new, (begin, Origin(name, num_tokens), turn))
+
+
+def _group_of(replay: Replay) -> GroupId | None:
+    """Whose what is kept is; of a message that is cut off nothing is."""
+    shared = any(message.visibility is Visibility.AGGREGATE for message in replay.messages)
+    return replay.head.group if shared else None

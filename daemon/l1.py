@@ -198,7 +198,7 @@ class L1Table:
         """The chain of `tip` is as hot as if it had been decoded over just now."""
         while tip is not None and (window := self._windows.get(tip)) is not None:
             window.hot_step = self.step
-            tip = window.record.prev
+            tip = window.record.before
 
     def mark_clean(self, window_id: WindowId) -> None:
         """The window is durable in L2."""

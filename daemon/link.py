@@ -20,6 +20,7 @@ from glia.errors import (
     RemoteProtocolError,
     error_from_code,
 )
+from glia.graph.domain import Domain
 from glia.graph.ids import WindowId
 from glia.graph.tokens import unpack_tokens
 from glia.local.messages import (
@@ -44,7 +45,7 @@ from glia.local.messages import (
     Reply,
     Run,
 )
-from glia.local.values import SamplingValue, TierValue
+from glia.local.values import DomainValue, SamplingValue, TierValue
 
 Deliver = Callable[[Progress | Emitted], None]
 FromEngine = (
@@ -100,8 +101,11 @@ class EngineLink:
         self._abandoned: set[int] = set()
         self._told: set[int] = set()  # calls whose replies say nothing
 
-    def start_run(self, call: Generate, deliver: Deliver) -> int:
-        """Hand a request over. Returns its id for `finish` and `cancel`."""
+    def start_run(self, call: Generate, deliver: Deliver, domain: Domain | None = None) -> int:
+        """Hand a request over. Returns its id for `finish` and `cancel`.
+
+        Args: domain: of the group that may read its windows.
+        """
         self._next_id += 1
         run = Run(
             id=self._next_id,
@@ -112,6 +116,7 @@ class EngineLink:
             stop=call.stop,
             ignore_eos=call.ignore_eos,
             exact=bool(call.exact),
+            domain=DomainValue.of(domain),
         )
         return self._start(run, deliver)
 

@@ -82,8 +82,9 @@ class Looking:
         def look() -> tuple[Survey, Doomed]:
             names = {*self._memory.store.windows(), *here}
             told = told_from_thread(tell, "looking at all windows")
-            found = survey(names, self._memory.records.get_now, told)
-            doomed = Doomed(found.layouts, None)
+            get, domains = self._memory.records.get_now, self._memory.domains
+            found = survey(names, get, told, domains)
+            doomed = Doomed(found.layouts, None, self._memory.domains)
             for name in found.behind_holes:
                 doomed.add(name, None)
             if unreferenced:
@@ -109,8 +110,8 @@ class Looking:
             seen = now
             told = told_from_thread(tell, _WHAT)
             await trio.to_thread.run_sync(doomed.save_from, changed, told)
-        for model_id, tokens in self._conversations.running():
-            doomed.save_prompt(model_id, tokens)
+        for model_id, said in self._conversations.running():
+            doomed.save_prompt(model_id, said.tokens, said.num_public, said.group)
 
     def _save_used(self, found: Survey, doomed: Doomed, *, refused_too: bool) -> None:
         """What is in use, not on disk yet or sealed since stays, and what it stands on.
@@ -121,7 +122,7 @@ class Looking:
         coming = [n for n in doomed.key_of if table.is_dirty(n) and (refused_too or not refused(n))]
         used = [*coming, *filter(table.is_pinned, doomed.key_of)]
         records = [table.record(n) for n in table.names() if n not in found.parents]
-        for name in (*used, *(record.prev for record in records if record is not None)):
+        for name in (*used, *(record.before for record in records if record is not None)):
             at: WindowId | None = name
             while at is not None:
                 doomed.save((at,))
@@ -142,13 +143,14 @@ class Looking:
         for name in table.names():
             record = table.record(name)
             if record is not None:
-                below[record.prev].append(name)
+                below[record.before].append(name)
 
         def children(window_id: WindowId) -> Iterator[WindowId]:
             yield from below.get(window_id, ())
             yield from store.children(window_id)
 
-        return AllTiers(records.find, records.get, children, self._is_final)
+        domains = self._memory.domains
+        return AllTiers(records.find, records.get, children, self._is_final, domains)
 
     def _is_final(self, window_id: WindowId) -> bool:
         published = self._published

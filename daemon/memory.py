@@ -15,6 +15,7 @@ from daemon.adopting import Adopter
 from daemon.arena import SharedMemory
 from daemon.arrivals import Arrivals
 from daemon.binding import Binding
+from daemon.domains import Domains
 from daemon.l1 import L1Table
 from daemon.leases import Leases
 from daemon.loading import Loader
@@ -24,6 +25,7 @@ from daemon.shelf import Shelves
 from daemon.writer import Writer
 from glia.errors import NotFound, StoreFull
 from glia.graph.chain import longest_chain, walk
+from glia.graph.domain import Domain
 from glia.graph.ids import BlockId, WindowId, short
 from glia.graph.window import WindowRecord
 from glia.local.values import FindingValue, TierValue
@@ -44,11 +46,19 @@ class Memory:
         examined: takes in what an engine says of windows that came from peers.
     """
 
-    def __init__(self, arena: SharedMemory, store: BlockStore, hot_steps: int) -> None:
+    def __init__(
+        self,
+        arena: SharedMemory,
+        store: BlockStore,
+        hot_steps: int,
+        domains: Domains | None = None,
+    ) -> None:
+        """Args: domains: of the groups that this node is in; None: it is in none."""
         self.arena = arena
         self.store = store
         self.table = L1Table(arena.size_bytes, hot_steps)
-        self.records = Records(self.table, store)
+        self.domains = domains or Domains()
+        self.records = Records(self.table, store, self.domains)
         self.hidden = self.records.hidden
         self.leases = Leases()
         self.writer = Writer(self.table, arena.view, store)
@@ -60,13 +70,30 @@ class Memory:
         self.examined: Vet = _nothing
 
     async def match(
-        self, binding: Binding, tokens: Sequence[int], *, exact: bool = True
+        self,
+        binding: Binding,
+        tokens: Sequence[int],
+        *,
+        exact: bool = True,
+        domain: Domain | None = None,
     ) -> list[WindowId]:
-        """The longest chain of whole windows. Args: exact: of the binding's own class only."""
-        return [record.window_id for record in await self.longest(binding, tokens, exact=exact)]
+        """The longest chain of whole windows.
+
+        Args:
+            exact: of the binding's own class only.
+            domain: that begins in these tokens.
+        Raises: NotFound where its group is none of this node's.
+        """
+        found = await self.longest(binding, tokens, exact=exact, domain=domain)
+        return [record.window_id for record in found]
 
     async def longest(
-        self, binding: Binding, tokens: Sequence[int], *, exact: bool = True
+        self,
+        binding: Binding,
+        tokens: Sequence[int],
+        *,
+        exact: bool = True,
+        domain: Domain | None = None,
     ) -> list[WindowRecord]:
         """The same, as records."""
         look = partial(
@@ -78,6 +105,7 @@ class Memory:
             self.records.get,
             (binding.numerics_class,),
             others=not exact,
+            salt=self.domains.salt(domain) if domain is not None else None,
         )
         return await trio.to_thread.run_sync(look)
 
@@ -92,7 +120,7 @@ class Memory:
             record = self.records.get(name)
             if record is None or record.numerics_class != binding.numerics_class:
                 return False
-            name = record.prev
+            name = record.before
         return True
 
     async def stored(self, records: Sequence[WindowRecord]) -> set[BlockId]:

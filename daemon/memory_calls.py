@@ -97,7 +97,10 @@ class MemoryCalls:
         if isinstance(call, Known):
             return await self._memory.known([WindowId(name) for name in call.windows])
         if isinstance(call, Match):
-            return await self._memory.match(self._bound(), call.tokens, exact=call.exact)
+            domain = call.domain.domain() if call.domain is not None else None
+            return await self._memory.match(
+                self._bound(), call.tokens, exact=call.exact, domain=domain
+            )
         prev = WindowId(call.prev) if call.prev is not None else None
         return await self._memory.shelves.adopt(self._bound(), prev, call.tokens)
 

@@ -17,6 +17,7 @@ from daemon.config import Config
 from daemon.conversation_files import ConversationFiles
 from daemon.conversations import Conversations
 from daemon.data_dir import DataDirLock, check_version, prepare
+from daemon.domains import Domains, epochs_of
 from daemon.door_process import Door, open_door
 from daemon.groups import Groups, open_groups
 from daemon.logs import close_log, open_log
@@ -32,6 +33,7 @@ from glia.store.base import BlockStore
 from glia.store.disk import DiskStore
 from glia.store.published import Published
 from glia.store.reserve import RESERVE_BYTES
+from glia.store.vault import Vault
 
 _MAX_FILES = 65536
 _LARGE_BYTES = 256 * 1024
@@ -101,6 +103,7 @@ def prepared(config: Config) -> Iterator[Prepared]:
             agent = f"gliad/{gliad_version()}"
             peering = open_peering(config.network, paths, agent, published, stack)
         groups = open_groups(paths, is_on_network=peering is not None)
+        conversations.groups = groups
         lock.name_holder()  # on a full disk there is room only now, and then no more
         store.take_reserve()
         _log.info("gliad %s starts at %s", gliad_version(), paths.data_dir)
@@ -111,7 +114,8 @@ def prepared(config: Config) -> Iterator[Prepared]:
             )
             # Of what it was answering when it ended no file says that it is to be forgotten.
             conversations.strays = not config.conversations.anonymous_hours
-        memory = Memory(arena, store, config.l1.hot_steps)
+        vault = Vault(store, lambda: epochs_of(groups))
+        memory = Memory(arena, vault, config.l1.hot_steps, Domains(groups))
         if published is not None:
             Condemning.load(memory, published)
         conversations.condemned = memory.hidden.condemned

@@ -128,7 +128,7 @@ def _walk(tip: WindowId, log: _Log, get: Get) -> PublicPart:
         if not above and (last := log.last_published(record)) is not None:
             return PublicPart(last, (), len(record.tokens))
         above.append(record)
-        name = record.prev
+        name = record.before
     first = above[-1]
     if name != genesis_window(first.model_id, first.profile_id):
         raise MalformedParticle(f"window {short(tip)}: its chain does not start at its genesis")

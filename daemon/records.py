@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from daemon.binding import Binding
+from daemon.domains import Domains
 from daemon.hidden import Hidden
 from daemon.l1 import L1Table
 from glia.errors import NotFound
-from glia.graph.ids import PrefixKey, WindowId, next_prefix, short
-from glia.graph.tokens import pack_tokens
+from glia.graph.ids import PrefixKey, WindowId, short
 from glia.graph.window import WindowRecord
 from glia.store.base import BlockStore
 
@@ -29,11 +29,13 @@ class Records:
 
     Attributes:
         hidden: windows that are not to be found, as they are being forgotten.
+        domains: of groups, that windows may be in.
     """
 
-    def __init__(self, table: L1Table, store: BlockStore) -> None:
+    def __init__(self, table: L1Table, store: BlockStore, domains: Domains) -> None:
         self._table = table
         self._store = store
+        self.domains = domains
         self._lock = threading.Lock()
         self._kept: OrderedDict[WindowId, WindowRecord] = OrderedDict()
         self._keys: OrderedDict[WindowId, PrefixKey] = OrderedDict()
@@ -86,14 +88,17 @@ class Records:
         key = self._known_key(binding, record.window_id)
         while key is None:
             pending.append(record)
-            key = self._known_key(binding, record.prev)
+            key = self._known_key(binding, record.before)
             if key is None:
-                above = self.get(record.prev)
+                above = self.get(record.before)
                 if above is None or above.end != record.position_start:
-                    raise NotFound(f"window {short(record.prev)} is not known here")
+                    raise NotFound(f"window {short(record.before)} is not known here")
                 record = above
         for below in reversed(pending):
-            key = next_prefix(key, pack_tokens(below.tokens))
+            following = self.domains.next_key(key, below)
+            if following is None:
+                raise NotFound(f"the group of window {short(below.window_id)} is not known here")
+            key = following
             self._keep(self._keys, below.window_id, key)
         return key
 

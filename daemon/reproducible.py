@@ -44,8 +44,8 @@ def find_unreproducible(
             if record is None:
                 break
             back.append(record)
-            is_first = record.prev == genesis_window(record.model_id, record.profile_id)
-            at = None if is_first else record.prev
+            is_first = record.before == genesis_window(record.model_id, record.profile_id)
+            at = None if is_first else record.before
         else:
             is_good = at is None or at in good
             for record in reversed(back):

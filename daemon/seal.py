@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from blake3 import blake3
 
 from daemon.binding import Binding
+from glia.graph.domain import Salt
 from glia.graph.ids import BlockId, PrefixKey, WindowId, next_prefix
 from glia.graph.tokens import pack_tokens
 from glia.graph.window import WindowRecord
@@ -30,6 +31,11 @@ class Anchor:
     blocks: tuple[BlockId, ...]
     key: PrefixKey
     position: int
+
+    def salted(self, salt: Salt) -> Anchor:
+        """What a domain's first window names instead of this."""
+        blocks = tuple(map(salt.block, self.blocks))
+        return Anchor(salt.window(self.window_id), blocks, salt.key(self.key), self.position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,7 @@ def seal_windows(
     staging: memoryview,
     arena: memoryview,
     offsets: Sequence[int],
+    salt: Salt | None = None,
 ) -> list[Sealed]:
     """Name the windows that follow `anchor`.
 
@@ -61,11 +68,15 @@ def seal_windows(
         tokens: of all windows, block_size each.
         staging: [len(offsets) * window_payload_bytes], raw payloads, [windows][layers].
         offsets: where in `arena` each window's particles go.
+        salt: of the domain that these windows are in, or come to.
     """
     profile = binding.profile
     size, step = profile.block_size, profile.window_payload_bytes
     sealed: list[Sealed] = []
     for index, offset in enumerate(offsets):
+        root = None
+        if salt is not None and salt.start == anchor.position:
+            root, anchor = salt.root(anchor.window_id), anchor.salted(salt)
         window_tokens = tuple(tokens[index * size : (index + 1) * size])
         token_bytes = pack_tokens(window_tokens)
         blocks = _seal_blocks(
@@ -83,6 +94,8 @@ def seal_windows(
             position_start=anchor.position,
             tokens=window_tokens,
             blocks=blocks,
+            group=salt.group if salt is not None and salt.start <= anchor.position else None,
+            root=root,
         )
         sealed.append(Sealed(offset, record, next_prefix(anchor.key, token_bytes)))
         anchor = sealed[-1].end

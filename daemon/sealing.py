@@ -15,6 +15,7 @@ from daemon.records import Records
 from daemon.seal import Anchor, Sealed, seal_windows
 from daemon.writer import Writer
 from glia.errors import BadRequest, NotFound
+from glia.graph.domain import Salt
 from glia.graph.ids import WindowId, short
 from glia.graph.profile import MAX_POSITION
 from glia.local.messages import Seal
@@ -58,6 +59,7 @@ class Sealer:
             ArenaExhausted: L1 has no room, and waiting for the disk does not make any.
         """
         source = _payloads(binding, staging, call)
+        salt = self._salt(binding, call)
         seen = self._hidden.num_changes  # since when what is continued is known to be there
         anchor = await trio.to_thread.run_sync(self._anchor, binding, call)
         self._table.heat(anchor.window_id, call.num_steps)
@@ -69,7 +71,7 @@ class Sealer:
             offsets = await self._room(binding, len(call.tokens) // size - done)
             tokens = call.tokens[done * size : (done + len(offsets)) * size]
             payloads = source[done * step : (done + len(offsets)) * step]
-            sealed, known = await self._fill(binding, anchor, tokens, payloads, offsets)
+            sealed, known = await self._fill(binding, anchor, tokens, payloads, offsets, salt)
             made = [anchor.window_id, *(window.record.window_id for window in sealed)]
             self._acquit(made[1:])
             if self._hidden.num_changes != seen or any(name in self._hidden for name in made):
@@ -121,11 +123,13 @@ class Sealer:
         tokens: Sequence[int],
         payloads: memoryview,
         offsets: Sequence[int],
+        salt: Salt | None,
     ) -> tuple[list[Sealed], list[bool]]:
         """Seal in a worker thread; also whether each window was known."""
 
         def fill() -> tuple[list[Sealed], list[bool]]:
-            sealed = seal_windows(binding, anchor, tokens, payloads, self._arena.view, offsets)
+            arena = self._arena.view
+            sealed = seal_windows(binding, anchor, tokens, payloads, arena, offsets, salt)
             known = [self._records.get_now(w.record.window_id) is not None for w in sealed]
             return sealed, known
 
@@ -147,6 +151,15 @@ class Sealer:
             if is_new and not is_known:
                 self._writer.add(window.record.window_id)
         return num_known
+
+    def _salt(self, binding: Binding, call: Seal) -> Salt | None:
+        """Raises: BadRequest, NotFound."""
+        if call.domain is None:
+            return None
+        domain = call.domain.domain()
+        if domain.start % binding.profile.block_size:
+            raise BadRequest(f"no domain begins at position {domain.start}")
+        return self._records.domains.salt(domain)
 
     def _anchor(self, binding: Binding, call: Seal) -> Anchor:
         """What the call continues, looked up and checked."""

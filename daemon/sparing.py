@@ -149,5 +149,6 @@ class Sparing:
         except StoreBroken as error:  # one damaged file is no reason to give up the others
             _log.warning("what of it L2 must keep is not known: %s", error)
             return []
-        keys = keys_ever(model_id, self._attachments.layouts(model_id), turns)
+        layouts, salted = self._attachments.layouts(model_id), self._memory.records.domains.salted
+        keys = keys_ever(model_id, layouts, turns, salted=salted)
         return [window_id for key in keys for window_id in records.find(key)]

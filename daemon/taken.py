@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from glia.errors import ConversationBusy
+from glia.graph.group import GroupId
 from glia.graph.ids import ModelId, WindowId
 
 
@@ -16,11 +17,14 @@ class Running:
 
     tokens: prompt and answer, as far as it is.
     tainted_by: a window that does not hold, as was found meanwhile, and that it seems to use.
+    num_public, group: leading public ones, and who may read what follows those.
     """
 
     tokens: list[int]
     model_id: ModelId | None = None
     tainted_by: WindowId | None = None
+    num_public: int = 0
+    group: GroupId | None = None
 
 
 class Taken:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import takewhile
 
 import trio
 
@@ -35,7 +36,9 @@ async def make(parts: Parts, name: str) -> SignedTrace:
     replay = await parts.conversations.read(name)
     if not replay.tokens:
         raise BadRequest(f"{name} says nothing yet", hint="gliad conversations")
-    chain = await chain_of(parts.memory, replay)
+    stored = await chain_of(parts.memory, replay)
+    # In a group's domain names follow from its secret, too: nobody else could compute them.
+    chain = [*takewhile(lambda record: record.root is None, stored)]
     trace = _trace(replay, chain, _computed_in(parts, replay, chain))
     signer = await trio.to_thread.run_sync(neuron_signer, parts.paths.neuron_key)
     return sign_trace(trace, signer)

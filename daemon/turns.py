@@ -15,17 +15,22 @@ import trio
 from msgspec import structs
 
 from daemon.conversations import Conversations
+from daemon.domains import Groups
 from daemon.taken import Running
 from glia.errors import BadRequest, GliaError, MalformedParticle, UnknownConversation
 from glia.graph.conversation import Begin, Head, Message, check_spans, make_turn, new_head
+from glia.graph.domain import Domain, domain_of
+from glia.graph.group import GroupId
 from glia.graph.ids import ModelId, WindowId, short
-from glia.graph.privacy import Visibility, parse_visibility
+from glia.graph.privacy import Visibility, parse_label
 from glia.graph.sampling import Sampling
 from glia.graph.tokens import pack_tokens
-from glia.local.messages import Attach, Emitted, Generate, Generated, Progress
+from glia.local.messages import Attach, Emitted, Explain, Generate, Generated, Progress
 from glia.local.values import MessageValue, SamplingValue, TurnValue
 
 _SECOND_US = 1_000_000
+_PRIVATE = Visibility.PRIVATE
+_NOTHING_SAID = new_head(Begin(0, "", "", "", ModelId(bytes(32))))
 _log = logging.getLogger("gliad.turns")
 
 
@@ -36,6 +41,7 @@ class OpenTurn:
         name: the conversation's, "" where it is not kept.
         dtype: what the conversation is computed in, None where it is new.
         num_public: leading tokens of the prompt that peers may be asked about (C19); once checked.
+        group: who may read what follows those; None: nobody; once checked.
     """
 
     def __init__(
@@ -52,12 +58,13 @@ class OpenTurn:
         self._base = base
         self._running = running
         self._asked = call.turn or TurnValue()
-        self._messages = [_message(value) for value in self._asked.messages]
+        self._messages, self._group = _messages(self._asked.messages, conversations.groups)
         self._keeps_anonymous = conversations.settings.anonymous_hours > 0
         is_named = base is not None or bool(self._asked.conversation)
         self._is_kept = is_named or self._keeps_anonymous
         self._is_written = False
         self.num_public = 0
+        self.group: GroupId | None = None
         self._begin: Begin | None = base.begin if base is not None else None
 
     @property
@@ -74,12 +81,14 @@ class OpenTurn:
         if keep > len(prompt):
             raise _other_log(self._name)
         check_spans(self._messages, keep, len(prompt))
-        base = self._base or new_head(Begin(0, self._name, "", "", ModelId(bytes(32))))
-        turn = make_turn(base.visibility, keep, prompt, self._messages, (), None, 0)
-        try:
-            self.num_public = base.extended(turn).num_public
-        except MalformedParticle as error:
-            raise BadRequest(error.message, hint="begin a new conversation") from error
+        base = self._base or _NOTHING_SAID
+        head = _asked_of(base, prompt, keep, self._messages, self._group)
+        self.num_public, self.group = head.num_public, head.group
+        self._running.num_public, self._running.group = head.num_public, head.group
+
+    def domain(self, block_size: int) -> Domain | None:
+        """Where the domain of its group begins in the prompt; once checked."""
+        return domain_of(self.group, self.num_public, block_size)
 
     def accept(self, attach: Attach) -> None:
         """Whether this engine may answer. Raises: BadRequest where its model is another."""
@@ -144,7 +153,11 @@ class OpenTurn:
             raise ValueError("accept comes first")
         head = self._base or new_head(self._begin)
         if not self._is_kept:  # its windows are to be forgotten, its text is not to be written
-            self._messages = [Message("", None, m.start, m.end) for m in self._messages]
+            of_group = self.group is not None  # its windows' names follow from the labels
+            self._messages = [
+                Message("", None, m.start, m.end, m.visibility if of_group else _PRIVATE)
+                for m in self._messages
+            ]
         turn = make_turn(
             head.visibility,
             self._asked.keep,
@@ -154,6 +167,8 @@ class OpenTurn:
             WindowId(tip) if tip is not None else None,
             max(head.used_us, _now_us()),
             _sampling(self._call.sampling),
+            group=self._group,
+            group_before=head.group,
         )
         if self._base is not None:
             await self._conversations.append(self._name, head.extended(turn), turn)
@@ -197,10 +212,43 @@ async def open_turn(conversations: Conversations, call: Generate) -> AsyncIterat
             await turn.end()
 
 
-async def _base(conversations: Conversations, name: str, call: Generate) -> Head:
+def _asked_of(
+    base: Head,
+    prompt: Sequence[int],
+    keep: int,
+    messages: Sequence[Message],
+    group: GroupId | None,
+) -> Head:
+    """A conversation after what is asked, before it is answered. Raises: BadRequest."""
+    turn = make_turn(
+        base.visibility, keep, prompt, messages, (), None, 0, group=group, group_before=base.group
+    )
+    try:
+        return base.extended(turn)
+    except MalformedParticle as error:
+        raise BadRequest(error.message, hint="begin a new conversation") from error
+
+
+async def asked_head(conversations: Conversations, call: Generate | Explain) -> Head:
+    """How a call's conversation would be after what it asks; nothing is changed.
+
+    Raises: as `open_turn`.
+    """
+    asked = call.turn or TurnValue()
+    base = _NOTHING_SAID
+    if asked.keep and asked.conversation in conversations:
+        base = await _base(conversations, asked.conversation, call)
+    elif asked.keep:
+        raise _other_log(asked.conversation)
+    messages, group = _messages(asked.messages, conversations.groups)
+    check_spans(messages, asked.keep, len(call.tokens))
+    return _asked_of(base, call.tokens, asked.keep, messages, group)
+
+
+async def _base(conversations: Conversations, name: str, call: Generate | Explain) -> Head:
     """The conversation, cut to what the turn keeps. Raises: BadRequest where it differs there."""
     keep = call.turn.keep if call.turn is not None else 0
-    replay = await conversations.read(name, at_it=True)
+    replay = await conversations.read(name, at_it=isinstance(call, Generate))
     begin = replay.head.begin
     if call.dtype is not None and call.dtype != begin.dtype:
         raise BadRequest(
@@ -221,12 +269,25 @@ def _other_log(name: str) -> BadRequest:
     )
 
 
-def _message(value: MessageValue) -> Message:
-    visibility = parse_visibility(value.visibility)
-    if visibility is None:
-        words = ", ".join(label.word for label in Visibility)
-        raise BadRequest(f"no visibility {value.visibility!r}", hint=f"one of: {words}")
-    return Message(value.role, value.content, value.start, value.end, visibility)
+def _messages(
+    values: Sequence[MessageValue], groups: Groups
+) -> tuple[list[Message], GroupId | None]:
+    """What is said, and the group that may read some of it. Raises: BadRequest, NotFound."""
+    messages: list[Message] = []
+    found: set[GroupId] = set()
+    for value in values:
+        label = parse_label(value.visibility)
+        if label is None:
+            words = ", ".join(label.word for label in Visibility)
+            hint = f"one of: {words}, group:NAME"
+            raise BadRequest(f"no visibility {value.visibility!r}", hint=hint)
+        visibility, group = label
+        if group:
+            found.add(groups.named(group).group_id)
+        messages.append(Message(value.role, value.content, value.start, value.end, visibility))
+    if len(found) > 1:
+        raise BadRequest("what is said in one turn is for one group", hint="say it in two turns")
+    return messages, next(iter(found), None)
 
 
 def _sampling(value: SamplingValue) -> Sampling:

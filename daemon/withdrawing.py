@@ -85,7 +85,8 @@ class Withdrawing:
 
     def _take_back(self, model_id: ModelId, turns: tuple[Turn, ...]) -> Withdrawn:
         """For a worker thread. Raises: StoreBroken, StoreFull."""
-        keys = keys_ever(model_id, self._attachments.layouts(model_id), turns)
+        layouts = self._attachments.layouts(model_id)  # of domains nothing is published
+        keys = keys_ever(model_id, layouts, turns)
         shown: set[WindowId] = set()
         for name in self._published.named(list(keys)):
             while name not in shown and (row := self._published.window(name)) is not None:

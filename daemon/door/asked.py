@@ -19,7 +19,7 @@ from daemon.door.forms import (
     text_decoder,
 )
 from glia.errors import BadField
-from glia.graph.privacy import Visibility
+from glia.graph.privacy import Visibility, parse_label
 from glia.local.values import SamplingValue
 from glia.model.chat import Message
 
@@ -31,7 +31,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TEXT_DEFAULT_TOKENS = 16  # as OpenAI's API has it
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _SEEDS = 2**63
-_VISIBILITIES = _PRIVATE, _PUBLIC = Visibility.PRIVATE.word, Visibility.PUBLIC.word
+_MAX_LABEL = 80
+_NOBODYS = Visibility.AGGREGATE.word
 
 
 @dataclass(frozen=True)
@@ -206,18 +207,27 @@ def _stops(given: str | list[str] | None) -> tuple[str, ...]:
 
 
 def _labels(given: GliaForm, prompt: tuple[Message, ...] | str | list[int]) -> Labels:
-    system = given.system_visibility
-    for name, word in (("visibility", given.visibility), ("system_visibility", system)):
-        if word not in (None, *_VISIBILITIES):
-            raise BadField(f"{name} is one of: {', '.join(_VISIBILITIES)}", field=f"glia.{name}")
+    rest, system = given.visibility, given.system_visibility
+    strictness = {
+        word: _strictness(word, name)
+        for name, word in (("visibility", rest), ("system_visibility", system))
+        if word is not None
+    }
     why = ""
     if system and not (isinstance(prompt, tuple) and any(m["role"] == "system" for m in prompt)):
         why = "there is no system message"
-    elif (system, given.visibility) == (_PRIVATE, _PUBLIC):
-        why = "what follows a private system message is private: it rests on it"
+    elif system and rest and system != rest and strictness[system] >= strictness[rest]:
+        why = f"what follows a {system} system message is {system}: it rests on it"
     if why:
         raise BadField(why, field="glia.system_visibility")
-    return Labels(given.visibility, system)
+    return Labels(rest, system)
+
+
+def _strictness(word: str, name: str) -> Visibility:
+    label = parse_label(word)
+    if label is None or word == _NOBODYS or len(word) > _MAX_LABEL:
+        raise BadField(f"{name} is one of: private, public, group:NAME", field=f"glia.{name}")
+    return label[0]
 
 
 def _conversation(in_body: str, in_header: str) -> str:

@@ -20,7 +20,7 @@ class StreamOptions(Struct):
 
 
 class GliaForm(Struct, forbid_unknown_fields=True):
-    """Who may have what is said: "private" or "public"."""
+    """Who may have what is said: "private", "public" or "group:NAME"."""
 
     visibility: str | None = None
     system_visibility: str | None = None

@@ -11,7 +11,7 @@ from daemon.verbs.turn_values import turn_value
 from glia.client import Client
 from glia.errors import BadRequest, UnknownConversation
 from glia.graph.conversation import ANSWER_ROLE
-from glia.graph.privacy import Visibility, parse_visibility, tightened
+from glia.graph.privacy import tightened_words
 from glia.local.messages import Generated
 from glia.local.values import MessageValue, ModelValue, TurnValue
 from glia.model.chat import Message
@@ -57,9 +57,9 @@ class Dialogue:
         return not self.tokens
 
     @property
-    def is_public(self) -> bool:
-        """Whether all that was said so far is public; so what follows can be."""
-        return all(said.visibility == "public" for said in self.messages)
+    def label(self) -> str:
+        """Of what was said last, the strictest."""
+        return self.messages[-1].visibility if self.messages else "public"
 
     def texts(self, tokenizer: Tokenizer) -> list[tuple[str, str]]:
         """Role and text of every message."""
@@ -133,10 +133,9 @@ class Dialogue:
 
 def _tightened(messages: Sequence[MessageValue]) -> list[MessageValue]:
     """As gliad labels them: never looser than the one before (glia/graph/privacy.py)."""
-    asked = (parse_visibility(said.visibility) or Visibility.PRIVATE for said in messages)
-    labels = tightened(Visibility.PUBLIC, asked)
+    labels = tightened_words(said.visibility for said in messages)
     return [
-        structs.replace(said, visibility=label.word)
+        structs.replace(said, visibility=label)
         for said, label in zip(messages, labels, strict=True)
     ]
 

@@ -8,14 +8,14 @@ from daemon import show
 from daemon.verbs.dialogue import Dialogue
 from glia.client import Client
 from glia.errors import BadRequest
-from glia.graph.privacy import Visibility
+from glia.graph.privacy import Visibility, label_word
 from glia.model.chat import Message
 
 _PUBLIC, _PRIVATE = Visibility.PUBLIC.word, Visibility.PRIVATE.word
 
 
 def add_labels(verb: argparse.ArgumentParser) -> None:
-    """Declare --public, --private and --system-visibility."""
+    """Declare --public, --private, --group and --system-visibility."""
     either = verb.add_mutually_exclusive_group()
     either.add_argument(
         "--public",
@@ -31,11 +31,25 @@ def add_labels(verb: argparse.ArgumentParser) -> None:
         const=_PRIVATE,
         help="nobody may have it: the default, unless glia.toml has another",
     )
+    either.add_argument(
+        "--group",
+        dest="visibility",
+        type=of_group,
+        metavar="GROUP",
+        help="members of this group may have it: its name, or its id",
+    )
     verb.add_argument(
         "--system-visibility",
         choices=(_PUBLIC, _PRIVATE),
         help="who may have the system message, if not as the rest",
     )
+
+
+def of_group(name: str) -> str:
+    """The label of what its members may have."""
+    if not name:
+        raise argparse.ArgumentTypeError("a group has a name")
+    return label_word(Visibility.AGGREGATE, name)
 
 
 def check_labels(args: argparse.Namespace) -> None:
@@ -44,10 +58,10 @@ def check_labels(args: argparse.Namespace) -> None:
         return
     if args.system is None:
         raise BadRequest("--system-visibility is for a system message", hint="give --system")
-    if args.system_visibility == _PRIVATE and args.visibility == _PUBLIC:
+    if args.system_visibility == _PRIVATE and args.visibility not in (None, _PRIVATE):
         raise BadRequest(
             "what follows a private system message is private: it rests on it",
-            hint="leave out --public",
+            hint="leave out --public" if args.visibility == _PUBLIC else "leave out --group",
         )
 
 
@@ -70,6 +84,15 @@ def labelled(
 
 
 def tell_stays_private(args: argparse.Namespace, dialogue: Dialogue) -> None:
-    """Say so where --public changes nothing; before `settle_labels`."""
-    if args.visibility == _PUBLIC and not dialogue.is_public:
+    """Say so where --public or --group changes nothing; before `settle_labels`."""
+    asked, before = args.visibility, dialogue.label
+    if asked in (None, _PRIVATE) or before in (asked, _PUBLIC):
+        return
+    if before == _PRIVATE:
         show.note("what was said before is private, so what follows is, too")
+    elif asked == _PUBLIC:
+        show.note(f"what was said before is of {before}, so what follows is, too")
+    else:
+        show.note(
+            f"what was said before is of {before}: for another group, what follows is private"
+        )

@@ -96,7 +96,8 @@ def _answer(client: Client, args: argparse.Namespace, prompt: Prompt) -> Generat
 
 
 def _explain(client: Client, args: argparse.Namespace, prompt: Prompt) -> dict[str, Any]:
-    reply = client.explain(args.model, prompt.tokens, dtype=args.dtype, exact=args.exact)
+    how = {"dtype": args.dtype, "exact": args.exact, "turn": prompt.turn}
+    reply = client.explain(args.model, prompt.tokens, **how)
     if not args.json:
         for line in explanation_lines(reply, prompt.tokens, prompt.tokenizer):
             show.note(line)

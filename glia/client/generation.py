@@ -70,9 +70,15 @@ class GenerationCalls(Caller):
         *,
         dtype: str | None = None,
         exact: bool | None = None,
+        turn: values.TurnValue | None = None,
     ) -> m.ExplainReply:
-        """Why a prompt is cached as far as it is, and no further. Raises: UnknownModel."""
-        return self._call(m.Explain(self._id(), model, dtype, list(tokens), exact), m.ExplainReply)
+        """Why a prompt is cached as far as it is, and no further.
+
+        Args: turn: the one that would be generated; a group's windows are found by its labels.
+        Raises: UnknownModel.
+        """
+        call = m.Explain(self._id(), model, dtype, list(tokens), exact, turn)
+        return self._call(call, m.ExplainReply)
 
     def chain(self, tip: WindowId | bytes) -> list[values.WindowValue]:
         """The windows from genesis to `tip`. Raises: NotFound."""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 
 from glia.client.caller import Caller
+from glia.graph.domain import Domain
 from glia.graph.ids import ModelId, WindowId
 from glia.graph.profile import Profile
 from glia.local import messages as m
@@ -80,12 +81,18 @@ class MemoryCalls(Caller):
             os.close(fd)
         return self._staging
 
-    def match(self, tokens: Sequence[int], *, exact: bool = True) -> list[WindowId]:
+    def match(
+        self, tokens: Sequence[int], *, exact: bool = True, domain: Domain | None = None
+    ) -> list[WindowId]:
         """The longest known chain of whole windows for `tokens`.
 
-        Args: exact: of the own numerics class only; else of any, the own one on a tie.
+        Args:
+            exact: of the own numerics class only; else of any, the own one on a tie.
+            domain: of a group, from where on its windows are looked for.
+        Raises: NotFound where that is none of the node's.
         """
-        reply = self._call(m.Match(self._id(), list(tokens), exact), m.Matched)
+        value = values.DomainValue.of(domain)
+        reply = self._call(m.Match(self._id(), list(tokens), exact, value), m.Matched)
         return [WindowId(name) for name in reply.windows]
 
     def known(self, windows: Sequence[WindowId]) -> list[WindowId]:
@@ -131,9 +138,11 @@ class MemoryCalls(Caller):
         tokens: Sequence[int],
         offset: int,
         num_steps: int = 0,
+        domain: Domain | None = None,
     ) -> int:
         """Ask for names of full windows that stand in staging. Returns a ticket for `seal_end`."""
-        call = m.Seal(self._id(), prev, position_start, list(tokens), offset, num_steps)
+        value = values.DomainValue.of(domain)
+        call = m.Seal(self._id(), prev, position_start, list(tokens), offset, num_steps, value)
         return self._connection.call(call)
 
     def seal_ready(self, ticket: int) -> bool:

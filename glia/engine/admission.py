@@ -98,7 +98,8 @@ class Admission:
         """What is known of its prompt; of a log that is run again nothing is to be."""
         if sequence.replay is not None:
             return []
-        return self._memory.match(sequence.tokens[:-1], exact=sequence.request.exact)
+        request = sequence.request
+        return self._memory.match(sequence.tokens[:-1], exact=request.exact, domain=request.domain)
 
     def _bring(self, sequence: Sequence, names: list[WindowId]) -> list[int]:
         """Leading windows of these into the sequence's next slots. Returns: their tiers."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glia.engine.finding import Finding
+from glia.graph.domain import Domain
 from glia.graph.ids import WindowId
 
 
@@ -58,10 +59,15 @@ class TierMemory(Protocol):
     def staging(self) -> NDArray[np.uint8]:
         """The engine's staging area, [staging_bytes], shared with gliad."""
 
-    def match(self, tokens: Sequence[int], *, exact: bool = True) -> list[WindowId]:
+    def match(
+        self, tokens: Sequence[int], *, exact: bool = True, domain: Domain | None = None
+    ) -> list[WindowId]:
         """The longest known chain of whole windows for `tokens`.
 
-        Args: exact: of the own numerics class only; else of any, the own one on a tie.
+        Args:
+            exact: of the own numerics class only; else of any, the own one on a tie.
+            domain: of the group whose windows are looked for from its start on.
+        Raises: NotFound where that group is not known here.
         """
 
     def known(self, window_ids: Sequence[WindowId]) -> set[WindowId]:
@@ -93,10 +99,12 @@ class TierMemory(Protocol):
         tokens: Sequence[int],
         offset: int,
         num_steps: int,
+        domain: Domain | None = None,
     ) -> None:
         """Ask for names of full windows whose payloads stand in staging at `offset`.
 
         Layout [W][L] payloads without gaps. The bytes must stay until seal_end.
+        Args: domain: of the group whose they are from its start on, as `match` was told.
         """
 
     def seal_end(self) -> list[WindowId]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from glia.client import Client
 from glia.engine.memory import Examined, Leased
+from glia.graph.domain import Domain
 from glia.graph.ids import WindowId
 from glia.graph.profile import Profile
 from glia.local.values import FindingValue
@@ -42,9 +43,11 @@ class RemoteMemory:
         """[staging_bytes], shared with gliad."""
         return self._staging
 
-    def match(self, tokens: Sequence[int], *, exact: bool = True) -> list[WindowId]:
+    def match(
+        self, tokens: Sequence[int], *, exact: bool = True, domain: Domain | None = None
+    ) -> list[WindowId]:
         """The longest known chain of whole windows for `tokens`."""
-        return self._client.match(tokens, exact=exact)
+        return self._client.match(tokens, exact=exact, domain=domain)
 
     def known(self, window_ids: Sequence[WindowId]) -> set[WindowId]:
         """Those of these windows that are whole in L1 or L2."""
@@ -81,9 +84,12 @@ class RemoteMemory:
         tokens: Sequence[int],
         offset: int,
         num_steps: int,
+        domain: Domain | None = None,
     ) -> None:
         """Ask for names of full windows that stand in staging."""
-        self._seals.append(self._client.seal_begin(prev, position_start, tokens, offset, num_steps))
+        self._seals.append(
+            self._client.seal_begin(prev, position_start, tokens, offset, num_steps, domain)
+        )
 
     def seal_end(self) -> list[WindowId]:
         """Names of the oldest asked seal."""

@@ -108,6 +108,7 @@ class Sealer:
             sequence.tokens[index * size : (index + count) * size],
             first * self._profile.window_payload_bytes,
             self._num_steps,
+            sequence.request.domain,
         )
         self._num_steps = 0
         sequence.num_staged += count

@@ -18,6 +18,7 @@ from glia.engine.payloads import Tail
 from glia.engine.replay import Replay
 from glia.engine.sampler import Sampler
 from glia.graph.answers import ChosenSpan
+from glia.graph.domain import Domain
 from glia.graph.ids import WindowId
 from glia.graph.sampling import Sampling
 
@@ -41,6 +42,7 @@ class Request:
         exact: no K/V of another numerics class is used.
         chosen: the tokens are a log that is to be run again, nothing of which is looked up: of
             these spans the engine tells what it would choose; None: an answer is wanted.
+        domain: of the group that may read its windows from there on; None: nobody.
     """
 
     tokens: tuple[int, ...]
@@ -51,6 +53,7 @@ class Request:
     ignore_eos: bool = False
     exact: bool = True
     chosen: tuple[ChosenSpan, ...] | None = None
+    domain: Domain | None = None
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from glia.engine.memory import Examined, Leased
 from glia.errors import ArenaExhausted, NotFound
 from glia.graph.block import encode_header
 from glia.graph.chain import longest_chain, prefix_keys
+from glia.graph.domain import Domain
 from glia.graph.ids import (
     BlockId,
     ModelId,
@@ -136,8 +137,11 @@ class LocalMemory:
         """These came from a peer: whoever leases them looks at them first."""
         self._unchecked.update(dict.fromkeys(window_ids, 2 if canonical else 1))
 
-    def match(self, tokens: Sequence[int], *, exact: bool = True) -> list[WindowId]:
-        """The longest known chain of whole windows."""
+    def match(
+        self, tokens: Sequence[int], *, exact: bool = True, domain: Domain | None = None
+    ) -> list[WindowId]:
+        """The longest known chain of whole windows. Raises: NotFound where a group is asked for."""
+        _check_domain(domain)
         known = self._find, self._get, [self._class]
         chain = longest_chain(self._model_id, self._profile, tokens, *known, others=not exact)
         return [record.window_id for record in chain]
@@ -207,8 +211,10 @@ class LocalMemory:
         tokens: Sequence[int],
         offset: int,
         num_steps: int,
+        domain: Domain | None = None,
     ) -> None:
         """Ask for names."""
+        _check_domain(domain)
         self._asked_seals.append(_Asked(prev, position_start, tuple(tokens), offset))
 
     def seal_ready(self) -> bool:
@@ -341,3 +347,8 @@ class LocalMemory:
                 at += size
             self._store.put([SealedWindow(dirty.record, dirty.key, particles)])
             del self._dirty[window_id]
+
+
+def _check_domain(domain: Domain | None) -> None:
+    if domain is not None:
+        raise NotFound("this memory is in no group")

@@ -134,6 +134,7 @@ class Worker:
             ignore_eos=call.ignore_eos,
             exact=call.exact,
             chosen=_spans(call.chosen) if call.chosen is not None else None,
+            domain=call.domain.domain() if call.domain is not None else None,
         )
         try:
             sequence = self._engine.submit(request)

@@ -7,8 +7,10 @@ gives, so the same code serves the store, the network and the tests.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from glia.errors import MalformedParticle, NotFound
+from glia.graph.domain import Salt
 from glia.graph.ids import (
     ModelId,
     PrefixKey,
@@ -27,20 +29,26 @@ Find = Callable[[PrefixKey], Iterable[WindowId]]
 Get = Callable[[WindowId], WindowRecord | None]
 
 
-def prefix_keys(model_id: ModelId, profile: Profile, tokens: Sequence[int]) -> list[PrefixKey]:
+def prefix_keys(
+    model_id: ModelId, profile: Profile, tokens: Sequence[int], salt: Salt | None = None
+) -> list[PrefixKey]:
     """The prefix key of each full window of `tokens`, first to last, from tokens alone.
 
-    A partial tail has no key.
+    A partial tail has no key. Args: salt: of the group's domain that begins in them, if one does.
     """
-    return list(_keys(model_id, profile, tokens))
+    return list(_keys(model_id, profile, tokens, salt))
 
 
-def _keys(model_id: ModelId, profile: Profile, tokens: Sequence[int]) -> Iterator[PrefixKey]:
+def _keys(
+    model_id: ModelId, profile: Profile, tokens: Sequence[int], salt: Salt | None
+) -> Iterator[PrefixKey]:
     """One after the other: a look-up that ends early derives no more than it asked for."""
     step = TOKEN_BYTES * profile.block_size
     data = pack_tokens(tokens)
     key = genesis_prefix(model_id, profile.profile_id)
     for at in range(0, len(data) - step + 1, step):
+        if salt is not None and at == TOKEN_BYTES * salt.start:
+            key = salt.key(key)
         key = next_prefix(key, data[at : at + step])
         yield key
 
@@ -54,6 +62,7 @@ def longest_chain(
     classes: Sequence[str],
     *,
     others: bool = False,
+    salt: Salt | None = None,
 ) -> list[WindowRecord]:
     """The longest chain of whole windows from genesis whose tokens are a prefix of `tokens`.
 
@@ -65,20 +74,23 @@ def longest_chain(
         others: whether windows of classes that are not in `classes` are considered at all.
         find: window ids known for a prefix key (hints: every answer is checked here).
         get: the verified record of a *whole* window, or None.
+        salt: of the group's domain that begins in `tokens`, if one does.
     """
     size = profile.block_size
     root = genesis_window(model_id, profile.profile_id)
     live = {root: 0}  # and how many windows of other classes are in the chain up to it
-    parents: list[dict[WindowId, WindowRecord]] = []
-    for index, key in enumerate(_keys(model_id, profile, tokens)):
+    reached: list[dict[WindowId, _Reached]] = []
+    for index, key in enumerate(_keys(model_id, profile, tokens, salt)):
+        begins = salt if salt is not None and salt.start == index * size else None
+        before = {begins.window(name) if begins else name: name for name in live}
         wanted = tuple(tokens[index * size : (index + 1) * size])
-        reached: dict[WindowId, WindowRecord] = {}
+        here: dict[WindowId, _Reached] = {}
         num_others: dict[WindowId, int] = {}
         for window_id in find(key):
             record = get(window_id)
             if (
                 record is not None
-                and record.prev in live
+                and record.prev in before
                 and record.tokens == wanted
                 and record.position_start == index * size
                 and len(record.blocks) == len(profile.layers)
@@ -86,27 +98,34 @@ def longest_chain(
                 and record.profile_id == profile.profile_id
                 and (others or record.numerics_class in classes)
             ):
-                reached[window_id] = record
+                here[window_id] = _Reached(record, before[record.prev])
                 is_other = record.numerics_class not in classes
-                num_others[window_id] = live[record.prev] + is_other
-        if not reached:
+                num_others[window_id] = live[before[record.prev]] + is_other
+        if not here:
             break
-        parents.append(reached)
+        reached.append(here)
         live = num_others
-    if not parents:
+    if not reached:
         return []
 
-    def rank(record: WindowRecord) -> tuple[int, int, WindowId]:
-        name, of = record.window_id, record.numerics_class
+    def rank(name: WindowId) -> tuple[int, int, WindowId]:
+        of = reached[-1][name].record.numerics_class
         return live[name], classes.index(of) if of in classes else len(classes), name
 
-    return _back(parents, min(parents[-1].values(), key=rank))
+    return _back(reached, min(reached[-1], key=rank))
 
 
-def _back(parents: list[dict[WindowId, WindowRecord]], record: WindowRecord) -> list[WindowRecord]:
-    chain = [record]
-    for known in reversed(parents[:-1]):
-        record = known[record.prev]
+class _Reached(NamedTuple):
+    """A window that continues one of those before it, by that one's own name."""
+
+    record: WindowRecord
+    before: WindowId
+
+
+def _back(reached: list[dict[WindowId, _Reached]], tip: WindowId) -> list[WindowRecord]:
+    chain: list[WindowRecord] = []
+    for here in reversed(reached):
+        record, tip = here[tip]
         chain.append(record)
     chain.reverse()
     return chain
@@ -131,7 +150,7 @@ def walk(tip: WindowId, get: Get) -> list[WindowRecord]:
         if chain and not follows(record, chain[-1]):
             raise MalformedParticle(f"window {short(window_id)}: its successor does not follow it")
         chain.append(record)
-        window_id = record.prev
+        window_id = record.before
     if window_id != genesis_window(chain[-1].model_id, chain[-1].profile_id):
         raise MalformedParticle(f"window {short(tip)}: its chain does not start at its genesis")
     chain.reverse()

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from glia.errors import BadRequest, MalformedParticle
+from glia.graph.group import GroupId
 from glia.graph.ids import ModelId, WindowId
 from glia.graph.privacy import Visibility, tightened
-from glia.graph.publishable import public_tokens
+from glia.graph.publishable import LabelledSpan, public_tokens, shared_tokens
 from glia.graph.sampling import Sampling
 from glia.graph.tokens import TOKEN_BYTES, pack_tokens
 
@@ -23,6 +24,7 @@ MAX_TURNS = 2**16
 MAX_CONTENT_BYTES = 960 * 1024  # of one message: what a frame of the local API has room for
 MAX_TEXT_BYTES = 16 * 2**20  # of all messages
 ANSWER_ROLE = "assistant"
+_UNSHARED = {Visibility.AGGREGATE: Visibility.PRIVATE}
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ANONYMOUS = re.compile(r"@[0-9a-f]{8}")
@@ -89,6 +91,7 @@ class Turn:
         used_us: microseconds since 1970, UTC.
         messages: those from `keep` on, the answer last.
         tip: the last full window of the log, None under one or where it was not kept.
+        group: who may read its aggregate messages; None: there are none, or nobody may.
     """
 
     used_us: int
@@ -96,6 +99,7 @@ class Turn:
     tokens: tuple[int, ...]
     messages: tuple[Message, ...]
     tip: WindowId | None
+    group: GroupId | None = None
 
 
 Record = Begin | Origin | Turn
@@ -108,6 +112,8 @@ class Head:
     Attributes:
         visibility: of the log's last token, the strictest.
         num_public: tokens of the leading public span: what may be published, or asked of peers.
+        num_shared: tokens of the leading span that is public, then the group's.
+        group: whose that is; None where none of it is.
         tips: every tip it ever had, oldest first, those of parts dropped since included.
         text_bytes: of all messages.
     """
@@ -123,10 +129,13 @@ class Head:
     num_public: int
     tip: WindowId | None
     tips: tuple[WindowId, ...]
+    num_shared: int = 0
+    group: GroupId | None = None
 
     def extended(self, turn: Turn) -> Head:
         """After a turn that keeps all of it. Raises: MalformedParticle as `Replay.apply`."""
         _check(turn, self)
+        num_public, num_shared = _public_after(turn, self), _shared_after(turn, self)
         return Head(
             begin=self.begin,
             origin=self.origin,
@@ -136,9 +145,11 @@ class Head:
             num_turns=self.num_turns + 1,
             text_bytes=self.text_bytes + _text_bytes(turn.messages),
             visibility=_label_after(turn, self.visibility),
-            num_public=_public_after(turn, self),
+            num_public=num_public,
             tip=turn.tip,
             tips=_with_tip(self.tips, turn.tip),
+            num_shared=num_shared,
+            group=(self.group or turn.group) if num_shared > num_public else None,
         )
 
 
@@ -193,6 +204,8 @@ class Replay:
             text_bytes=text_bytes,
             visibility=label,
             num_public=min(self.head.num_public, num_tokens),
+            num_shared=min(self.head.num_shared, num_tokens),
+            group=self.head.group if num_tokens > self.head.num_public else None,
         )
 
 
@@ -205,6 +218,9 @@ def make_turn(
     tip: WindowId | None,
     used_us: int,
     sampling: Sampling | None = None,
+    *,
+    group: GroupId | None = None,
+    group_before: GroupId | None = None,
 ) -> Turn:
     """The record of an answer.
 
@@ -212,15 +228,25 @@ def make_turn(
         before: the label of what is kept.
         asked: the messages of the prompt from `keep` on, labelled as their author wants.
         sampling: how the answer's tokens were chosen.
+        group: whose those are that he wants aggregate. What would follow another group's is
+            private: nobody may read both.
+        group_before: whose what is kept is.
     """
-    labels = tightened(before, (message.visibility for message in asked))
+    wanted = [message.visibility for message in asked]
+    if before is Visibility.AGGREGATE:
+        if group_before != group:
+            wanted = [_UNSHARED.get(label, label) for label in wanted]
+        group = group_before
+    labels = tightened(before, wanted)
     if not asked:  # tokens without a message
         labels = [Visibility.PRIVATE if len(prompt) > keep else before]
     messages = [replace(m, visibility=label) for m, label in zip(asked, labels, strict=False)]
     end = len(prompt) + len(answer)
     messages.append(Message(ANSWER_ROLE, None, len(prompt), end, labels[-1], sampling))
     tokens = (*prompt[keep:], *answer)
-    return Turn(used_us, keep, tokens, tuple(messages), tip)
+    if Visibility.AGGREGATE not in labels:
+        group = None
+    return Turn(used_us, keep, tokens, tuple(messages), tip, group)
 
 
 def check_spans(messages: Sequence[Message], start: int, end: int) -> None:
@@ -253,6 +279,8 @@ def _check(turn: Turn, head: Head) -> None:
     labels = [message.visibility for message in turn.messages]
     if turn.keep != head.num_tokens or labels != tightened(head.visibility, labels):
         raise MalformedParticle("a turn does not follow what it keeps, or loosens a label")
+    if not _fits_group(turn.group, labels, head):
+        raise MalformedParticle("a turn's group is not that of its messages")
     if (
         end > MAX_TOKENS
         or head.num_messages + len(turn.messages) > MAX_MESSAGES
@@ -260,6 +288,13 @@ def _check(turn: Turn, head: Head) -> None:
         or head.text_bytes + _text_bytes(turn.messages) > MAX_TEXT_BYTES
     ):
         raise MalformedParticle("a conversation outgrows its limits")
+
+
+def _fits_group(group: GroupId | None, labels: Sequence[Visibility], head: Head) -> bool:
+    """Whether a turn with these labels can be of this group, after `head`."""
+    if Visibility.AGGREGATE not in labels:
+        return group is None
+    return head.visibility is not Visibility.AGGREGATE or group == head.group
 
 
 def _label_before(position: int, kept: Sequence[Message], dropped: Message | None) -> Visibility:
@@ -286,8 +321,18 @@ def _public_after(turn: Turn, head: Head) -> int:
     """How many leading tokens are public after a turn."""
     if head.visibility is not Visibility.PUBLIC:
         return head.num_public
-    said = [(message.start, message.end, message.visibility) for message in turn.messages]
-    return public_tokens([(0, turn.keep, Visibility.PUBLIC), *said])
+    return public_tokens([(0, turn.keep, Visibility.PUBLIC), *_spans(turn)])
+
+
+def _shared_after(turn: Turn, head: Head) -> int:
+    """How many leading tokens are public or the group's after a turn."""
+    if head.visibility is Visibility.PRIVATE or (head.group or turn.group) is None:
+        return max(head.num_shared, _public_after(turn, head))
+    return shared_tokens([(0, turn.keep, Visibility.PUBLIC), *_spans(turn)])
+
+
+def _spans(turn: Turn) -> list[LabelledSpan]:
+    return [(message.start, message.end, message.visibility) for message in turn.messages]
 
 
 def _text_bytes(messages: Iterable[Message]) -> int:

@@ -24,6 +24,7 @@ from glia.graph.conversation import (
     is_name,
 )
 from glia.graph.fields import Fields, encode_text
+from glia.graph.group import GroupId
 from glia.graph.ids import ID_BYTES, ModelId, WindowId, derive
 from glia.graph.privacy import Visibility
 from glia.graph.sampling import SAMPLING_BYTES, decode_sampling, encode_sampling
@@ -32,7 +33,7 @@ from glia.graph.tokens import TOKEN_BYTES, pack_tokens, unpack_tokens
 ConversationId = NewType("ConversationId", bytes)
 
 VERSION = 2
-_OLDEST = 1  # the same, but that no message says how it was chosen
+_OLDEST = 1  # the same, but that no message says how it was chosen, and no turn has a group
 MAX_FILE_BYTES = 64 * 2**20
 MAX_RECORD_BYTES = 32 * 2**20
 CHECK_BYTES = 16
@@ -202,12 +203,12 @@ def _encode(record: Record) -> bytes:
                 len(record.tokens),
                 len(record.messages),
                 record.tip is not None,
-                0,
+                record.group is not None,
                 0,
             )
-            tip = record.tip or bytes(ID_BYTES)
+            tip, group = record.tip or bytes(ID_BYTES), record.group or b""
             messages = b"".join(map(_encode_message, record.messages))
-            return fixed + tip + pack_tokens(record.tokens) + messages
+            return fixed + tip + group + pack_tokens(record.tokens) + messages
 
 
 def _encode_message(message: Message) -> bytes:
@@ -259,13 +260,15 @@ def _decode_begin(fields: Fields) -> Begin:
 
 
 def _decode_turn(fields: Fields, version: int) -> Turn:
-    used_us, keep, num_tokens, num_messages, has_tip, zero, zeros = fields.unpack(_TURN)
+    used_us, keep, num_tokens, num_messages, has_tip, has_group, zeros = fields.unpack(_TURN)
     tip = fields.take(ID_BYTES)
-    if has_tip > 1 or zero or zeros or (not has_tip and any(tip)):
+    if has_tip > 1 or has_group > (version > _OLDEST) or zeros or (not has_tip and any(tip)):
         raise MalformedParticle("a turn's fields are out of range")
+    group = GroupId(fields.take(ID_BYTES)) if has_group else None
     tokens = unpack_tokens(fields.take(TOKEN_BYTES * num_tokens))
     messages = tuple(_decode_message(fields, version) for _ in range(num_messages))
-    return Turn(used_us, keep, tokens, messages, WindowId(tip) if has_tip else None)
+    tip_id = WindowId(tip) if has_tip else None
+    return Turn(used_us, keep, tokens, messages, tip_id, group)
 
 
 def _decode_message(fields: Fields, version: int) -> Message:

@@ -7,10 +7,11 @@ See spec/4-window.md.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from glia.errors import HashMismatch, MalformedParticle
+from glia.graph.group import GroupId
 from glia.graph.ids import ID_BYTES, BlockId, ModelId, ProfileId, WindowId, digest, short
 from glia.graph.profile import MAX_LAYERS, MAX_POSITION, is_block_size
 from glia.graph.tokens import TOKEN_BYTES, pack_tokens, unpack_tokens
@@ -25,9 +26,23 @@ MAX_CLASS_BYTES = 256
 _CANONICAL = "canonical"
 
 
+@dataclass(frozen=True, slots=True)
+class DomainRoot:
+    """What the first window of a group's domain follows: `prev` of its record is that, salted."""
+
+    group: GroupId
+    after: WindowId
+
+
 @dataclass(frozen=True)
 class WindowRecord:
-    """One window in all layers that own K/V."""
+    """One window in all layers that own K/V.
+
+    Attributes:
+        group: whose domain it is in, None of nobody's.
+        root: of the first window of a domain. Neither is a part of the encoding: they are known
+            of a window that was sealed or opened here.
+    """
 
     model_id: ModelId
     profile_id: ProfileId
@@ -37,6 +52,13 @@ class WindowRecord:
     tokens: tuple[int, ...]
     blocks: tuple[BlockId, ...]
     proof: bytes = b""
+    group: GroupId | None = field(default=None, compare=False)
+    root: DomainRoot | None = field(default=None, compare=False)
+
+    @property
+    def before(self) -> WindowId:
+        """The window before it, or genesis, by its own name."""
+        return self.prev if self.root is None else self.root.after
 
     @cached_property
     def encoding(self) -> bytes:

@@ -6,10 +6,29 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from glia.graph.domain import Domain
+from glia.graph.group import GroupId
+
 Name = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Tokens = list[Annotated[int, Meta(ge=0, le=2**32 - 1)]]
 Label = Annotated[str, Meta(max_length=256)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class DomainValue(Struct, frozen=True, array_like=True):
+    """Where the domain of a group begins in a request's tokens: at a window of `start`."""
+
+    group: Name
+    start: Count
+
+    @classmethod
+    def of(cls, domain: Domain | None) -> DomainValue | None:
+        """As it travels."""
+        return None if domain is None else cls(domain.group, domain.start)
+
+    def domain(self) -> Domain:
+        """As it is thought of."""
+        return Domain(GroupId(self.group), self.start)
 
 
 class ShapeValue(Struct, frozen=True, array_like=True):
@@ -157,7 +176,8 @@ class MessageValue(Struct, frozen=True):
 
     role: system, user, assistant, tool, or "" for text without a template.
     content: its text; None where that is what the tokens say (an answer).
-    visibility: private, aggregate or public; never looser than the message before it.
+    visibility: private, public, group:NAME, or aggregate, which is nobody's; never looser than
+        the message before it.
     is_tainted: it is an answer that used K/V of peers which does not hold, as was found since.
     """
 
@@ -165,7 +185,7 @@ class MessageValue(Struct, frozen=True):
     content: str | None
     start: Count
     end: Count
-    visibility: Annotated[str, Meta(max_length=16)] = "private"
+    visibility: Annotated[str, Meta(max_length=80)] = "private"
     is_tainted: bool = False
 
 

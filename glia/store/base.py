@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from glia.graph.encrypted import EncryptedWindow
 from glia.graph.ids import BlockId, PrefixKey, WindowId
 from glia.graph.window import WindowRecord
 
@@ -19,11 +20,27 @@ Progress = Callable[[int, int], None]  # (done, total)
 
 @dataclass(frozen=True, slots=True)
 class SealedWindow:
-    """A window on its way down: record, key of its tokens, particles in record order."""
+    """A window on its way down: record, key of its tokens, particles in record order.
+
+    Attributes:
+        record: says, too, whether it is a group's (glia/store/vault.py).
+    """
 
     record: WindowRecord
     prefix_key: PrefixKey
     particles: Sequence[Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptedDown:
+    """The same of an encrypted one: the key is an alias, the particles are sealed."""
+
+    record: EncryptedWindow
+    prefix_key: PrefixKey
+    particles: Sequence[Buffer]
+
+
+WindowDown = SealedWindow | EncryptedDown
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +156,10 @@ __all__ = [
     "BlockStore",
     "Buffer",
     "CheckReport",
+    "EncryptedDown",
     "Forgotten",
     "Progress",
     "SealedWindow",
     "StoreStats",
+    "WindowDown",
 ]

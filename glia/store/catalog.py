@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from glia.errors import StoreBroken, StoreFull
+from glia.graph.encrypted import Record, parse_record
 from glia.graph.ids import BlockId, PrefixKey, WindowId
-from glia.graph.window import WindowRecord, parse_window
 from glia.store.dead import Dead
 from glia.store.draft import Draft
 from glia.store.index import Change, DiskFull, Index
@@ -50,7 +50,7 @@ from glia.store.segment import Segments
 class Found(NamedTuple):
     """A whole window: verified record, particle lengths, what to read."""
 
-    record: WindowRecord
+    record: Record
     lengths: Sequence[int]
     spans: Sequence[Span]
 
@@ -141,7 +141,7 @@ class Catalog:
         row = self.row(window_id)
         if row is None:
             return None
-        record = parse_window(row.encoding, window_id)
+        record = parse_record(row.encoding, window_id)
         live = all(self.segments.is_live(run.segment) for run in row.runs)
         if live and (not self.bad or self.bad.keys().isdisjoint(record.blocks)):
             return Found(record, row.lengths, spans_of(row.runs, row.lengths))

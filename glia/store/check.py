@@ -8,8 +8,8 @@ from functools import partial
 from itertools import islice
 
 from glia.errors import IntegrityError
+from glia.graph.encrypted import parse_record
 from glia.graph.ids import BlockId, WindowId
-from glia.graph.window import parse_window
 from glia.store.base import CheckReport, Progress
 from glia.store.catalog import Catalog
 from glia.store.group import SEGMENT_HEAD_BYTES, encode_segment_head, segment_version
@@ -56,7 +56,7 @@ def _is_mended(reader: Reader, name: WindowId) -> bool:
     def is_damaged() -> bool:
         row = reader.catalog.row(name)
         try:
-            return row is not None and not parse_window(row.encoding, name)
+            return row is not None and not parse_record(row.encoding, name)
         except IntegrityError:
             return True
 
@@ -73,7 +73,7 @@ def _own_blocks(reader: Reader, name: WindowId) -> list[Place]:
         row = reader.catalog.row(name)
         if row is None:
             return []
-        block_ids = list(dict.fromkeys(parse_window(row.encoding).blocks))
+        block_ids = list(dict.fromkeys(parse_record(row.encoding).blocks))
         places = zip(reader.catalog.blocks(block_ids), block_ids, strict=True)
         return [(where, block_id) for where, block_id in places if where and row.holds(where)]
 
@@ -131,7 +131,7 @@ def _mend_head(catalog: Catalog, number: int) -> bool:
             return False
         groups = read_groups(fd, number, 0, os.fstat(fd).st_size)
         _, first = next(groups, (0, None))
-        version = first.version if first is not None else FORMAT_VERSION
+        version = min(first.version, FORMAT_VERSION) if first is not None else FORMAT_VERSION
         os.pwrite(fd, encode_segment_head(number, version)[:SEGMENT_HEAD_BYTES], 0)
         os.fdatasync(fd)
         return True

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from glia.errors import GliaError, StoreBroken
-from glia.store.base import SealedWindow
+from glia.store.base import WindowDown
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
     """One caller's windows and what became of them."""
 
-    windows: Sequence[SealedWindow]
+    windows: Sequence[WindowDown]
     done: bool = False
     error: GliaError | None = None
 
@@ -33,7 +33,7 @@ class CommitQueue:
         self._commit = commit
         self._waiting: deque[Ticket] = deque()
 
-    def submit(self, windows: Sequence[SealedWindow]) -> None:
+    def submit(self, windows: Sequence[WindowDown]) -> None:
         """Returns when the windows are durable. Raises: what became of the ticket."""
         ticket = Ticket(windows)
         self._waiting.append(ticket)

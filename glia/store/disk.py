@@ -15,9 +15,10 @@ from functools import partial
 from pathlib import Path
 
 from glia.errors import GliaError, HashMismatch, NotFound, StoreBroken, StoreFull
+from glia.graph.encrypted import Record
 from glia.graph.ids import BlockId, PrefixKey, WindowId, short
 from glia.graph.window import WindowRecord
-from glia.store.base import CheckReport, Forgotten, Progress, SealedWindow, StoreStats
+from glia.store.base import CheckReport, Forgotten, Progress, StoreStats, WindowDown
 from glia.store.check import check_store
 from glia.store.commit import CommitQueue
 from glia.store.files import sync_directory
@@ -101,7 +102,7 @@ class DiskStore:
         self._reader = Reader(self._catalog, self._mender, self._remover)
         self._queue = CommitQueue(self._catalog.lock, self._writer.commit)
 
-    def put(self, windows: Sequence[SealedWindow]) -> None:
+    def put(self, windows: Sequence[WindowDown]) -> None:
         """See BlockStore. Also raises MalformedParticle for sizes that fit no record."""
         for window in windows:
             check_sizes(window)
@@ -119,8 +120,19 @@ class DiskStore:
     def get(self, window_id: WindowId) -> WindowRecord | None:
         """See BlockStore."""
         self._open()
+        record = self.get_record(window_id)
+        return record if isinstance(record, WindowRecord) else None
+
+    def get_record(self, window_id: WindowId) -> Record | None:
+        """The same of a window of either kind."""
+        self._open()
         found = self._reader.find(window_id)
         return found.record if found is not None else None
+
+    def has_window(self, window_id: WindowId) -> bool:
+        """Whether the index names it, whole or not; does not count as use."""
+        self._open()
+        return self._reader.ask(partial(self._catalog.is_stored, window_id), False)
 
     def load(self, window_ids: Sequence[WindowId], into: Sequence[memoryview]) -> list[bool]:
         """See BlockStore. Raises: ValueError for a buffer that is not as long as its window."""
@@ -141,7 +153,7 @@ class DiskStore:
         """See BlockStore. Noted for the last that is stored: its use is one of those before it."""
         self._open()
         for window_id in reversed(chain):
-            if self._reader.ask(partial(self._catalog.is_stored, window_id), False):
+            if self.has_window(window_id):
                 self._reader.note([window_id])
                 return
 

@@ -21,17 +21,19 @@ from itertools import pairwise
 from blake3 import blake3
 
 from glia.errors import IntegrityError
+from glia.graph.encrypted import EncryptedWindow, Record, parse_record
 from glia.graph.ids import BlockId, PrefixKey, WindowId
-from glia.graph.window import WindowRecord, parse_window
 from glia.store.schema import FORMAT_VERSION, Location, check_version
 
 GROUP_ALIGN = 4096
 PARTICLE_ALIGN = 64
 GROUPS_AT = GROUP_ALIGN  # in a segment
 SEGMENT_HEAD_BYTES = 64  # zeros follow it up to the first group
-MAX_HEAD_BYTES = 64 * 1024  # 1,024 blocks of 256 tokens need 42,456
+MAX_HEAD_BYTES = 96 * 1024  # 1,024 blocks of 256 tokens need 42,456, encrypted 78,052
 
-_ALIGN_OF_VERSION = {1: 64, 2: GROUP_ALIGN}  # of groups; the first begins at one
+_ENCRYPTED_VERSION = 3  # of groups whose record is an encrypted window's, else as version 2
+_ALIGN_OF_VERSION = {1: 64, 2: GROUP_ALIGN}  # of segments; their first group begins at one
+_ALIGN_OF_GROUP = {**_ALIGN_OF_VERSION, _ENCRYPTED_VERSION: GROUP_ALIGN}
 _SEGMENT = struct.Struct("<4sHHI")
 _SEGMENT_MAGIC = b"GSEG"
 _HEAD = struct.Struct("<4sHHIIQ32s32s8s")
@@ -46,7 +48,7 @@ class Group:
     """A group's head, parsed: `entries` are (ordinal in the record, particle bytes)."""
 
     version: int
-    record: WindowRecord
+    record: Record
     prefix_key: PrefixKey
     entries: tuple[tuple[int, int], ...]
     head_bytes: int
@@ -88,18 +90,16 @@ def segment_version(head: bytes, number: int) -> int | None:
 
 
 def groups_at(version: int) -> int:
-    """Where the first group of a segment begins."""
-    return _ALIGN_OF_VERSION[version]
+    """Where the first group of a segment begins, if it is of this version."""
+    return _ALIGN_OF_GROUP[version]
 
 
-def encode_head(
-    record: WindowRecord, prefix_key: PrefixKey, entries: Sequence[tuple[int, int]]
-) -> bytes:
+def encode_head(record: Record, prefix_key: PrefixKey, entries: Sequence[tuple[int, int]]) -> bytes:
     """Everything of a group before its particles, padded."""
     table = b"".join(_ENTRY.pack(*entry) for entry in entries)
     fields = (
         GROUP_MAGIC,
-        FORMAT_VERSION,
+        _version_of(record),
         len(entries),
         len(record.encoding),
         0,
@@ -138,20 +138,26 @@ def parse_head(data: bytes) -> Group | None:
     bare = data[: GROUP_HEAD_BYTES - _CHECK_BYTES] + bytes(_CHECK_BYTES)
     if check != _check(bare, table, encoding) or zero:
         return None
-    check_version(version)
-    if version not in _ALIGN_OF_VERSION:
+    check_version(version, _ENCRYPTED_VERSION)
+    if version not in _ALIGN_OF_GROUP:
         return None
     try:
-        record = parse_window(encoding, WindowId(name))
+        record = parse_record(encoding, WindowId(name))
     except IntegrityError:
+        return None
+    if (version == _ENCRYPTED_VERSION) is not isinstance(record, EncryptedWindow):
         return None
     entries = tuple(_ENTRY.iter_unpack(table))
     ordered = all(a < b for (a, _), (b, _) in pairwise(entries))
     in_record = not entries or entries[-1][0] < len(record.blocks)
     if not (ordered and in_record and num_particle_bytes == sum(size for _, size in entries)):
         return None
-    size = padded(length + num_particle_bytes, _ALIGN_OF_VERSION[version])
+    size = padded(length + num_particle_bytes, _ALIGN_OF_GROUP[version])
     return Group(version, record, PrefixKey(key), entries, length, size)
+
+
+def _version_of(record: Record) -> int:
+    return _ENCRYPTED_VERSION if isinstance(record, EncryptedWindow) else FORMAT_VERSION
 
 
 def _check(*parts: bytes) -> bytes:

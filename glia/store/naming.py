@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from glia.graph.encrypted import keys_of
 from glia.store.draft import Draft
 from glia.store.keys import block_key, prefix_key_of, window_key
 from glia.store.order import enter
@@ -25,7 +26,8 @@ def name_window(draft: Draft, named: Named, tick: int, *, sure: bool = False) ->
     is_new = draft.get(window_key(name)) is None
     if is_new:
         draft.add(window_key(name), row.encode())
-        draft.add(prefix_key_of(row.prefix_key, name), b"")
+        for prefix_key in keys_of(named.record, row.prefix_key):
+            draft.add(prefix_key_of(prefix_key, name), b"")
         enter(draft, name, named.record.prev, tick)
     else:
         draft.put(window_key(name), row.encode())

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from glia.errors import MalformedParticle
+from glia.graph.encrypted import EncryptedWindow, Record
 from glia.graph.ids import ID_BYTES, BlockId, PrefixKey, WindowId, short
 from glia.graph.profile import HEADER_FIXED_BYTES, MAX_PAYLOAD_BYTES
 from glia.graph.tokens import TOKEN_BYTES
-from glia.graph.window import WindowRecord
-from glia.store.base import Buffer, SealedWindow
+from glia.store.base import Buffer, WindowDown
 from glia.store.group import GROUP_ALIGN, GROUPS_AT, encode_head, padded
 from glia.store.schema import NOT_KNOWN, Location, Span, WindowRow, runs_of
 
@@ -24,6 +24,7 @@ _PAYLOAD_LENGTH = struct.Struct("<I")
 _PAYLOAD_LENGTH_AT = 16  # in a block's header, spec/3-block.md
 _BLOCK_ROW_BYTES = 1 + ID_BYTES + 16
 _OTHER_ROWS_BYTES = 1 + ID_BYTES + 2 * (1 + 2 * ID_BYTES) + 2 * (1 + ID_BYTES + 8)  # w p n l t
+_ALIAS_ROW_BYTES = 1 + 2 * ID_BYTES
 
 
 class Cursor(NamedTuple):
@@ -52,7 +53,7 @@ class Placed:
 class Named:
     """What the index is to say of a window: its row, and where its new blocks lie."""
 
-    record: WindowRecord
+    record: Record
     row: WindowRow
     fresh: Mapping[BlockId, Location]
 
@@ -77,7 +78,8 @@ class Plan:
         """Segment and index bytes together, at most: what the cap has to hold."""
         blocks = _BLOCK_ROW_BYTES * len(self.fresh)
         rows = sum(_OTHER_ROWS_BYTES + len(named.row.encode()) for named in self.named)
-        return self.num_segment_bytes + blocks + rows
+        num_aliases = sum(isinstance(named.record, EncryptedWindow) for named in self.named)
+        return self.num_segment_bytes + blocks + rows + _ALIAS_ROW_BYTES * num_aliases
 
 
 class Stored(Protocol):
@@ -94,7 +96,7 @@ class Stored(Protocol):
 
 
 def plan_put(
-    windows: Sequence[SealedWindow], stored: Stored, cursor: Cursor, segment_bytes: int
+    windows: Sequence[WindowDown], stored: Stored, cursor: Cursor, segment_bytes: int
 ) -> Plan:
     """Place every window that is not whole yet, and of its blocks those not known yet.
 
@@ -125,7 +127,7 @@ def plan_put(
 
 def place(
     plan: Plan,
-    record: WindowRecord,
+    record: Record,
     prefix_key: PrefixKey,
     before: tuple[Span, ...],
     places: Sequence[Location | None],
@@ -170,7 +172,7 @@ def place(
     return plan.named[-1]
 
 
-def check_sizes(window: SealedWindow) -> None:
+def check_sizes(window: WindowDown) -> None:
     """One particle per block, each as long as its own header says; nothing is hashed here.
 
     Raises: MalformedParticle.
@@ -181,15 +183,21 @@ def check_sizes(window: SealedWindow) -> None:
             f"window {short(record.window_id)}: {len(window.particles)} particles "
             f"for {len(record.blocks)} blocks"
         )
-    header_bytes = HEADER_FIXED_BYTES + TOKEN_BYTES * len(record.tokens)
     for particle in window.particles:
-        num = memoryview(particle).nbytes - header_bytes
-        if not 0 < num <= MAX_PAYLOAD_BYTES or (
-            _PAYLOAD_LENGTH.unpack_from(particle, _PAYLOAD_LENGTH_AT)[0] != num
-        ):
+        if not _fits(particle, record):
             raise MalformedParticle(
                 f"window {short(record.window_id)}: a particle's size does not fit its header"
             )
+
+
+def _fits(particle: Buffer, record: Record) -> bool:
+    length = memoryview(particle).nbytes
+    if isinstance(record, EncryptedWindow):
+        return length == record.sealed_bytes
+    num = length - HEADER_FIXED_BYTES - TOKEN_BYTES * len(record.tokens)
+    if not 0 < num <= MAX_PAYLOAD_BYTES:
+        return False
+    return bool(_PAYLOAD_LENGTH.unpack_from(particle, _PAYLOAD_LENGTH_AT)[0] == num)
 
 
 def _advance(plan: Plan, size: int, segment_bytes: int) -> Cursor:

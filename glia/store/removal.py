@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Set
 
 from glia.errors import IntegrityError
+from glia.graph.encrypted import Record, keys_of, parse_record
 from glia.graph.ids import BlockId, WindowId
-from glia.graph.window import WindowRecord, parse_window
 from glia.store.base import Buffer
 from glia.store.catalog import Catalog
 from glia.store.index import IndexDamaged
@@ -77,7 +77,8 @@ class Removal:
         record, row = stored
         self.num_windows += 1
         self.draft.remove(window_key(window_id))
-        self.draft.remove(prefix_key_of(row.prefix_key, window_id))
+        for key in keys_of(record, row.prefix_key):
+            self.draft.remove(prefix_key_of(key, window_id))
         self._take_blocks(record, row)
         for group in row.groups:
             self.draft.shrink(group.segment)
@@ -100,7 +101,7 @@ class Removal:
         freed += sum(num for number, num in self._given_back.items() if number not in gone)
         return freed - self.draft.num_bytes - self.plan.num_segment_bytes
 
-    def _stored(self, window_id: WindowId) -> tuple[WindowRecord, WindowRow] | None:
+    def _stored(self, window_id: WindowId) -> tuple[Record, WindowRow] | None:
         """Raises: IndexDamaged where the row is not the window's: what it names is not known."""
         value = self.draft.get(window_key(window_id))
         if value is None:
@@ -109,11 +110,11 @@ class Removal:
         if row is None:
             raise IndexDamaged("a window's row cannot be one")
         try:
-            return parse_window(row.encoding, window_id), row
+            return parse_record(row.encoding, window_id), row
         except IntegrityError as error:
             raise IndexDamaged(f"a window's row is damaged: {error}") from error
 
-    def _take_blocks(self, record: WindowRecord, row: WindowRow) -> None:
+    def _take_blocks(self, record: Record, row: WindowRow) -> None:
         namers = self._other_namers(record, row)
         moving: defaultdict[WindowId, dict[BlockId, Location]] = defaultdict(dict)
         block_ids = list(dict.fromkeys(record.blocks))
@@ -132,7 +133,7 @@ class Removal:
             self.draft.remove(quarantine_key(block_id))
             del self.bad[block_id]
 
-    def _other_namers(self, record: WindowRecord, row: WindowRow) -> dict[BlockId, WindowId]:
+    def _other_namers(self, record: Record, row: WindowRow) -> dict[BlockId, WindowId]:
         """Of the blocks those that a window which stays names, and one that does."""
         namers: dict[BlockId, WindowId] = {}
         for key in self.draft.keys(PREFIX + row.prefix_key):

@@ -224,10 +224,10 @@ def decode_number(value: bytes) -> int:
     return int(_NUMBER.unpack(value)[0]) if len(value) == _NUMBER.size else 0
 
 
-def check_version(version: int) -> None:
+def check_version(version: int, newest: int = FORMAT_VERSION) -> None:
     """Raises: StoreVersion for a version that this code does not know."""
-    if version > FORMAT_VERSION:
+    if version > newest:
         raise StoreVersion(
-            f"the store has format version {version}, this gliad knows {FORMAT_VERSION}",
+            f"the store has format version {version}, this gliad knows {newest}",
             hint="use the gliad that wrote it, or another --data-dir",
         )

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from glia.errors import StoreBroken, StoreFull
 from glia.graph.ids import BlockId, WindowId
-from glia.store.base import SealedWindow
+from glia.store.base import WindowDown
 from glia.store.catalog import Catalog
 from glia.store.commit import Ticket
 from glia.store.index import DiskFull, IndexDamaged
@@ -126,7 +126,7 @@ class Writer:
 
     # --------------------------------------------------------------------------
 
-    def _store(self, windows: Sequence[SealedWindow]) -> None:
+    def _store(self, windows: Sequence[WindowDown]) -> None:
         self._remover.lose(self._tail.leave_lost())
         plan = self._plan(windows)
         while not self._fits(plan):
@@ -138,13 +138,13 @@ class Writer:
         else:
             self._catalog.note_uses(plan.whole)
 
-    def _plan(self, windows: Sequence[SealedWindow]) -> Plan:
+    def _plan(self, windows: Sequence[WindowDown]) -> Plan:
         return plan_put(windows, self, self._tail.end, self._tail.segment_bytes)
 
     def _fits(self, plan: Plan) -> bool:
         return self._catalog.num_bytes + plan.num_bytes <= self._cap
 
-    def _make_room(self, windows: Sequence[SealedWindow], plan: Plan) -> None:
+    def _make_room(self, windows: Sequence[WindowDown], plan: Plan) -> None:
         """Evict for a plan, but not what it continues; blocks it counts on may go: plan again."""
         if plan.num_bytes > self._cap:
             raise StoreFull(

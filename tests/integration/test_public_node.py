@@ -242,7 +242,7 @@ def test_what_was_said_in_private_is_answered_as_what_nobody_has(
     assert published.tips()
     assert not any(published.record(name) for name in names)
     published.close()
-    _assert_nothing_of(node, log)
+    assert_nothing_of(node, log)
 
 
 @pytest.mark.spec(50)
@@ -265,10 +265,10 @@ def test_of_a_public_system_message_full_windows_alone_are_shown(node: Gliad) ->
         assert await peer.blocks(await peer.records(chain.tip, num_windows)) == num_windows
 
     as_peer(node, body)
-    _assert_nothing_of(node, log[exported["messages"][1]["start"] :])
+    assert_nothing_of(node, log[exported["messages"][1]["start"] :])
 
 
-def _assert_nothing_of(node: Gliad, tokens: Sequence[int]) -> None:
+def assert_nothing_of(node: Gliad, tokens: Sequence[int]) -> None:
     """No eight tokens in a row of these are in the files that network code is given."""
     parts = [pack_tokens(tokens[at : at + 8]) for at in range(0, len(tokens) - 7, 8)]
     files = [path for path in Paths(node.data_dir).published.rglob("*") if path.is_file()]

@@ -79,7 +79,7 @@ def test_keys_of_a_log_are_those_of_its_tokens(turns: list[Turn], data: st.DataO
     expected: set[PrefixKey] = set()
     log = LogKeys(MODEL, LAYOUT)
     for turn, tokens in zip(turns, logs_of(turns), strict=True):
-        log.apply(turn.keep, turn.tokens)
+        log.apply(turn)
         assert log.keys == prefix_keys(MODEL, TINY, tokens)
         expected |= set(log.keys)
     assert log.ever == expected == keys_ever(MODEL, [LAYOUT], turns)

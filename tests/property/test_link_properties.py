@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from glia.errors import BadRequest, MalformedParticle
 from glia.graph.boundaries import MAX_KEYS, announced, asked, between, boundaries, pairs
 from glia.graph.cid import cid_bytes, cid_text, name_of_cid, parse_cid
-from glia.graph.conversation import Begin, Message, Replay, Turn, make_turn
+from glia.graph.conversation import Begin, Head, Message, Replay, Turn, make_turn
+from glia.graph.group import GroupId
 from glia.graph.ids import ModelId, PrefixKey, ProfileId, WindowId, genesis_window
 from glia.graph.link import LINK_BYTES, Claim, Link, LinkKind, parse_link, sign_link
 from glia.graph.neuron import Signer
@@ -28,6 +29,8 @@ FULL = bool(os.environ.get("GLIA_FULL"))
 SIGNER = Signer(bytes(32))
 
 names = st.binary(min_size=32, max_size=32)
+GROUP, OTHER = GroupId(bytes(32)), GroupId(bytes([1]) * 32)
+AGGREGATE = Visibility.AGGREGATE
 u64 = st.integers(0, 2**64 - 1)
 
 
@@ -231,21 +234,33 @@ def test_labels_are_monotone_and_only_leading_public_tokens_are_public_in_10_000
     for _ in range(100_000 if FULL else 10_000):
         replay = Replay(Begin(0, "c", "m", "float32", ModelId(bytes(32))))
         each: list[Visibility] = []  # of every token: of the message that it is in or before
+        groups: list[GroupId | None] = []  # of every token: of its turn
         for number in range(1, rng.randrange(2, 5)):
             keep = rng.randrange(len(each) + 1) if rng.random() < 0.2 else len(each)
             replay.cut(keep)
             del each[keep:]
-            turn = said_of(rng, replay.head.visibility, keep, number)
+            del groups[keep:]
+            group = rng.choice([None, GROUP, GROUP, OTHER])
+            turn = said_of(rng, replay.head, keep, number, group)
             replay.apply(turn)
             for message in turn.messages:
                 each += [message.visibility] * (message.end - len(each))
+            groups += [turn.group] * (len(each) - keep)
             assert each == sorted(each)
             leading = each.count(Visibility.PUBLIC)
-            assert replay.head.num_public == leading
-            assert replay.head.visibility == (each[-1] if each else Visibility.PUBLIC)
+            shared = [g for g, label in zip(groups, each, strict=True) if label is AGGREGATE]
+            assert len(set(shared)) <= 1  # nobody's, or one group's
+            head = replay.head
+            assert head.num_public == leading
+            assert head.visibility == (each[-1] if each else Visibility.PUBLIC)
+            assert head.group == (shared[0] if shared else None)
+            num_shared = leading + (len(shared) if head.group is not None else 0)
+            assert head.num_shared == num_shared
 
 
-def said_of(rng: random.Random, before: Visibility, keep: int, number: int) -> Turn:
+def said_of(
+    rng: random.Random, before: Head, keep: int, number: int, group: GroupId | None
+) -> Turn:
     """A turn of some messages with gaps before them, labelled as their authors like."""
     at, asked = keep, []
     for _ in range(rng.randrange(1, 5)):
@@ -254,7 +269,8 @@ def said_of(rng: random.Random, before: Visibility, keep: int, number: int) -> T
         label = rng.choice([Visibility.PUBLIC, Visibility.PUBLIC, *Visibility])
         asked.append(Message("user", "", start, at, label))
     prompt, answer = [7] * (at + rng.randrange(3)), [8] * rng.randrange(1, 9)
-    return make_turn(before, keep, prompt, asked, answer, None, number)
+    groups = {"group": group, "group_before": before.group}
+    return make_turn(before.visibility, keep, prompt, asked, answer, None, number, **groups)
 
 
 labelled = st.lists(

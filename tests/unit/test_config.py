@@ -95,6 +95,8 @@ def test_every_documented_key_takes_effect(tmp_path: Path) -> None:
         ('[network]\nlisten = ["/ip4/1.2.3.4/tcp/65536"]', "glia.toml:2: network.listen", "not an"),
         ('[network]\nbootstrap = ["/ip4/1.2.3.4/tcp/1"]', "glia.toml:2: network.bootstrap", "not"),
         ('[network]\npsk = "ab"', "glia.toml:2: network.psk", "64 hex digits"),
+        ("[conversations]\nvisibility = 'group:'", "glia.toml:2: conversations", "group:NAME"),
+        ("[conversations]\nvisibility = 'aggregate'", "glia.toml:2: conversations", "group:NAME"),
         ("[l0\n", "glia.toml:1", ""),
     ],
 )

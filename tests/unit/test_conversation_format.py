@@ -18,6 +18,7 @@ from blake3 import blake3
 
 from glia.errors import MalformedParticle, StoreVersion
 from glia.graph.conversation import Begin, Message, Origin, Record, Replay, Turn
+from glia.graph.group import GroupId
 from glia.graph.ids import ModelId, WindowId
 from glia.graph.journal import HEAD_BYTES, begin_file, encode_record, read_journal, upgraded
 from glia.graph.privacy import Visibility
@@ -26,6 +27,7 @@ from tests.vectors import conversation_reference, make_conversation
 from tests.vectors.make_conversation import FILES
 
 NAMES = list(FILES)
+GROUP, OTHER = GroupId(bytes(32)), GroupId(bytes([1]) * 32)
 FRAME = 24
 
 
@@ -67,6 +69,7 @@ def assert_same(replay: Replay, said: dict[str, Any]) -> None:
     assert (list(head.tips), head.tip, head.used_us) == (said["tips"], said["tip"], said["used"])
     assert (begin.name, begin.model, begin.dtype) == (said["name"], said["model"], said["dtype"])
     assert (begin.model_id, begin.created_us) == (said["model_id"], said["created"])
+    assert (head.num_public, head.group) == (said["public"], said["group"])
     origin = (head.origin.name, head.origin.num_tokens) if head.origin else None
     assert origin == said["origin"]
     assert (head.num_tokens, head.num_messages) == (len(said["tokens"]), len(said["messages"]))
@@ -128,7 +131,7 @@ def test_a_flipped_bit_ends_the_file_before_its_record(name: str) -> None:
             assert journal.size_bytes == max(end for end in found if end <= at)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "group"])
 def test_a_file_of_version_1_is_read_and_written_anew(name: str) -> None:
     files = json.loads(make_conversation.FILE.with_name("conversation_1.json").read_text())["files"]
     old = bytes.fromhex(files[name])
@@ -147,6 +150,11 @@ def _unsaid(record: Record) -> Record:
     if not isinstance(record, Turn):
         return record
     return replace(record, messages=tuple(replace(m, sampling=None) for m in record.messages))
+
+
+def test_version_1_has_no_groups() -> None:
+    with pytest.raises(MalformedParticle, match="range"):
+        read_journal(framed(*bodies("group"), head=b"GCNV" + struct.pack("<HH", 1, 0)))
 
 
 def test_version_1_says_of_no_answer_how_it_was_chosen() -> None:
@@ -209,6 +217,15 @@ WRONG: dict[str, list[Record]] = {
     ],
     "a label looser than tokens without a message": [
         BEGIN, turn(), turn(keep=2, messages=(say(2, 4, Visibility.AGGREGATE),)),
+    ],
+    "a group without a message of its": [BEGIN, turn(messages=(say(0, 4),), group=GROUP)],
+    "a group's messages after another's": [
+        BEGIN, turn(messages=(say(0, 4, Visibility.AGGREGATE),), group=GROUP),
+        turn(keep=2, messages=(say(2, 4, Visibility.AGGREGATE),), group=OTHER),
+    ],
+    "a group's messages after nobody's": [
+        BEGIN, turn(messages=(say(0, 4, Visibility.AGGREGATE),)),
+        turn(keep=2, messages=(say(2, 4, Visibility.AGGREGATE),), group=GROUP),
     ],
     "an origin after a turn": [BEGIN, turn(), Origin("talk", 1)],
     "two origins": [BEGIN, Origin("talk", 1), Origin("talk", 1)],

@@ -258,7 +258,10 @@ def test_who_may_have_it() -> None:
     assert chat(glia=None).labels == chat(glia={}).labels == Labels()
     assert chat(glia={"visibility": "public"}).labels == Labels("public")
     assert text(glia={"visibility": "private"}).labels == Labels("private")
-    for rest in ({}, {"visibility": "private"}, {"visibility": "public"}):
+    assert chat(glia={"visibility": "group:team"}).labels == Labels("group:team")
+    both = {"visibility": "group:team", "system_visibility": "group:team"}
+    assert chat(messages=WITH_SYSTEM, glia=both).labels == Labels("group:team", "group:team")
+    for rest in ({}, *({"visibility": word} for word in ("private", "public", "group:team"))):
         asked = chat(messages=WITH_SYSTEM, glia={"system_visibility": "public", **rest})
         assert asked.labels == Labels(rest.get("visibility"), "public")
 
@@ -268,6 +271,8 @@ def test_who_may_have_it() -> None:
     [
         ({"glia": {"visibility": "all"}}, "glia.visibility", "invalid_value"),
         ({"glia": {"visibility": "aggregate"}}, "glia.visibility", "invalid_value"),
+        ({"glia": {"visibility": "group:"}}, "glia.visibility", "invalid_value"),
+        ({"glia": {"visibility": "group:" + "x" * 80}}, "glia.visibility", "invalid_value"),
         ({"glia": {"visibility": 1}}, "glia.visibility", "invalid_type"),
         ({"glia": {"system_visibility": ""}}, "glia.system_visibility", "invalid_value"),
         ({"glia": {"system_visibility": "public"}}, "glia.system_visibility", "invalid_value"),
@@ -277,6 +282,30 @@ def test_who_may_have_it() -> None:
             {
                 "messages": WITH_SYSTEM,
                 "glia": {"visibility": "public", "system_visibility": "private"},
+            },
+            "glia.system_visibility",
+            "invalid_value",
+        ),
+        (
+            {
+                "messages": WITH_SYSTEM,
+                "glia": {"visibility": "public", "system_visibility": "group:team"},
+            },
+            "glia.system_visibility",
+            "invalid_value",
+        ),
+        (
+            {
+                "messages": WITH_SYSTEM,
+                "glia": {"visibility": "group:team", "system_visibility": "private"},
+            },
+            "glia.system_visibility",
+            "invalid_value",
+        ),
+        (
+            {
+                "messages": WITH_SYSTEM,
+                "glia": {"visibility": "group:team", "system_visibility": "group:club"},
             },
             "glia.system_visibility",
             "invalid_value",

@@ -468,7 +468,7 @@ def _warm() -> tuple[Rig, AddingModel]:
 def test_without_the_memory_below_the_engine_cannot_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = fresh()
 
-    def gone(tokens: object, *, exact: bool) -> None:
+    def gone(tokens: object, *, exact: bool, domain: object) -> None:
         raise NotRunning("gliad closed the connection")
 
     monkeypatch.setattr(rig.memory, "match", gone)

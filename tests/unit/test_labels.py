@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import io
 import json
 import sys
@@ -12,6 +14,8 @@ from typing import Any
 import pytest
 
 from daemon.verbs.dialogue import Dialogue
+from daemon.verbs.labels import add_labels, tell_stays_private
+from glia.graph.privacy import tightened_words
 from glia.local import messages as m
 from glia.local import values
 from tests.cli_parts import Said, World, say, sent
@@ -79,6 +83,59 @@ def test_tokens_are_labelled_too(run: Say, gliad: FakeGliad, tmp_path: Path) -> 
     assert labels(gliad) == [("", "public")]
 
 
+def test_what_is_said_for_a_group_is_labelled_so(run: Say, chat: Say, gliad: FakeGliad) -> None:
+    system = ("--system", "Be kind")
+    for words, told in (
+        (("--group", "team"), ["group:team", "group:team"]),
+        (("--group", "team", "--system-visibility", "public"), ["public", "group:team"]),
+    ):
+        assert run("run", "tiny", "Hi", *system, *words).code == 0
+        assert [label for _, label in labels(gliad)] == told
+    assert chat("Hi\n", "--group", "team", "--conversation", "story").code == 0
+    assert labels(gliad) == [("user", "group:team")]
+    assert run("run", "tiny", "Hi", "--raw", "--group", "team", "--explain").code == 0
+    assert [said.visibility for said in sent(gliad, m.Explain).turn.messages] == ["group:team"]
+    for words in (("--group", "team", "--public"), ("--group", "")):
+        with pytest.raises(SystemExit):
+            run("run", "tiny", "Hi", *words)
+
+
+def test_labels_as_they_are_written_only_get_stricter() -> None:
+    words = ["public", "group:a", "public", "group:b", "aggregate", "private", "group:a", "public"]
+    assert tightened_words(words) == [
+        "public", "group:a", "group:a", "group:b", "aggregate", "private", "private", "private",
+    ]  # fmt: skip
+    assert tightened_words(["group:", "public"]) == ["private", "private"]  # is no label
+
+
+def test_where_a_group_changes_nothing_that_is_said(
+    chat: Say, world: World, gliad: FakeGliad
+) -> None:
+    for before, words, told in (
+        ("private", ("--group", "team"), "private, so what follows is, too"),
+        ("group:team", ("--group", "team"), ""),
+        ("public", ("--group", "team"), ""),
+        ("group:team", ("--public",), "of group:team, so what follows is, too"),
+        ("group:team", ("--group", "club"), "for another group, what follows is private"),
+        ("group:team", (), ""),
+    ):
+        dialogue = Dialogue(
+            world.model, "a", messages=[values.MessageValue("", None, 0, 0, before)]
+        )
+        assert dialogue.label == before
+        args = parse(words)
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            tell_stays_private(args, dialogue)
+        assert (told in said.getvalue()) if told else not said.getvalue()
+
+
+def parse(words: tuple[str, ...]) -> argparse.Namespace:
+    verb = argparse.ArgumentParser()
+    add_labels(verb)
+    return verb.parse_args(words)
+
+
 def test_a_system_message_alone_can_be_public(run: Say, gliad: FakeGliad) -> None:
     words = ("--system", "Be kind", "--system-visibility", "public")
     assert run("run", "tiny", "Hi", *words).code == 0
@@ -91,6 +148,10 @@ def test_a_system_message_alone_can_be_public(run: Say, gliad: FakeGliad) -> Non
         (("--system-visibility", "public"), "--system-visibility is for a system message"),
         (
             ("--system", "x", "--system-visibility", "private", "--public"),
+            "what follows a private system message is private",
+        ),
+        (
+            ("--system", "x", "--system-visibility", "private", "--group", "team"),
             "what follows a private system message is private",
         ),
     ],
@@ -135,7 +196,7 @@ def test_a_dialogue_labels_an_answer_as_gliad_does(world: World) -> None:
         assert [said.visibility for said in dialogue.messages] == [label, label]
         dialogue.take(dialogue.with_tokens([5], "public"), done)
         assert [said.visibility for said in dialogue.messages] == [label] * 4
-        assert dialogue.is_public == (label == "public")
+        assert dialogue.label == label
 
 
 def test_public_changes_nothing_behind_what_is_private(

@@ -16,6 +16,7 @@ import trio.testing
 from daemon.attachments import Attachments, Computable
 from daemon.conversations import Conversations
 from daemon.data_dir import prepare
+from daemon.domains import Domains
 from daemon.models_registry import KnownModel, ModelsRegistry
 from daemon.paths import Paths
 from daemon.reproducible import find_unreproducible, is_reproducible
@@ -134,6 +135,7 @@ class OnlyStore:
         self.records = self
         self.get_now = store.get
         self.find = store.find
+        self.domains = Domains()
 
 
 @pytest.fixture

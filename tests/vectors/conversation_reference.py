@@ -18,6 +18,7 @@ def read(data):
     if not frames or frames[0][0] != 1:
         raise ValueError("begin")
     said = {"tokens": [], "messages": [], "tips": [], "tip": None, "origin": None}
+    said.update(public=0, group=None)
     said.update(begin(frames[0][1]), size=frames[-1][2])
     said["used"] = said["created"]
     for number, (kind, body, _) in enumerate(frames[1:]):
@@ -91,14 +92,17 @@ def origin(data):
 
 def turn(data, may_say_how):
     body = Body(data)
-    used, keep, num_tokens, num_messages, has_tip, zero, zeros = body.numbers("QIIIBBH")
+    used, keep, num_tokens, num_messages, has_tip, has_group, zeros = body.numbers("QIIIBBH")
     tip = body.take(32)
-    if has_tip not in (0, 1) or zero or zeros or (any(tip) and not has_tip):
+    if has_tip > 1 or has_group > may_say_how or zeros or (any(tip) and not has_tip):
         raise ValueError("turn")
+    group = body.take(32) if has_group else None
     tokens = list(body.numbers(f"{num_tokens}I"))
     messages = [message(body, may_say_how) for _ in range(num_messages)]
     body.end()
-    return used, keep, tokens, messages, tip if has_tip else None
+    if has_group and all(said["label"] != 2 for said in messages):
+        raise ValueError("a group of nothing")
+    return used, keep, tokens, messages, tip if has_tip else None, group
 
 
 def message(body, may_say_how):
@@ -121,9 +125,15 @@ def sampling(body):
     return temperature, top_p, top_k, seed
 
 
-def apply(said, used, keep, tokens, messages, tip):
+def apply(said, used, keep, tokens, messages, tip, group):
     if keep > len(said["tokens"]):
         raise ValueError("keep")
+    if keep <= said["public"]:
+        said["public"], said["group"] = keep, group
+        for new in messages:
+            if new["label"] != 1:
+                break
+            said["public"] = new["end"]
     kept = []
     for old in said["messages"]:
         if old["end"] <= keep:

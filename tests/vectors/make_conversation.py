@@ -1,8 +1,9 @@
 """Writes conversation.json: `python -m tests.vectors.make_conversation`. Frozen.
 
-Three files: a conversation of three turns, the last of which drops the answer before it; a
-fork of it; and one whose messages have no text, in which nothing is kept as a window. How its
-answers were chosen is known of the first and of the last, as a newer gliad writes it.
+Four files: a conversation of three turns, the last of which drops the answer before it; a
+fork of it; one whose messages have no text, in which nothing is kept as a window; and one that
+begins in public and goes on for a group. How its answers were chosen is known of the first and
+of the last, as a newer gliad writes it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from glia.graph.conversation import Begin, Message, Origin, Record, Turn, make_turn
+from glia.graph.group import GroupId
 from glia.graph.ids import WindowId
 from glia.graph.journal import begin_file
 from glia.graph.privacy import Visibility
@@ -25,6 +27,7 @@ _US = 1_800_000_000_000_000
 _BEGIN = Begin(_US, "talk", "smollm2", "bfloat16", make.MODEL)
 _TIPS = [WindowId(make.seed(f"tip {number}", 32)) for number in range(3)]
 _LOG = make.tokens_of("log", 40)
+_GROUP = GroupId(make.seed("group", 32))
 _FIRST = make_turn(
     PUBLIC,
     0,
@@ -65,6 +68,29 @@ FILES: dict[str, list[Record]] = {
     "anonymous": [
         replace(_BEGIN, name="@0123abcd"),
         make_turn(PUBLIC, 0, _LOG[:3], [], _LOG[3:5], None, _US),
+    ],
+    "group": [
+        replace(_BEGIN, name="group"),
+        make_turn(
+            PUBLIC,
+            0,
+            _LOG[:9],
+            [Message("system", None, 1, 5, PUBLIC), Message("user", None, 6, 9, AGGREGATE)],
+            _LOG[9:12],
+            _TIPS[0],
+            _US + 1,
+            group=_GROUP,
+        ),
+        make_turn(
+            AGGREGATE,
+            12,
+            _LOG[:14],
+            [Message("user", None, 12, 14, PRIVATE)],
+            _LOG[14:15],
+            _TIPS[1],
+            _US + 2,
+            group_before=_GROUP,
+        ),
     ],
 }
 

@@ -10,6 +10,7 @@ from glia.local.messages.base import Call, Event, Reply
 from glia.local.values import (
     ChosenValue,
     Count,
+    DomainValue,
     FindingValue,
     Name,
     SamplingValue,
@@ -26,6 +27,7 @@ class Run(Call, frozen=True):
     exact: Match is asked for the own numerics class only.
     chosen: the tokens are a log, to be run again without Match, whatever would be chosen; of
         these spans Emitted tells what that is. None: an answer is wanted.
+    domain: of the group that may read its windows; Match and Seal are told of it.
     """
 
     tokens: Tokens
@@ -36,6 +38,7 @@ class Run(Call, frozen=True):
     ignore_eos: bool
     exact: bool = True
     chosen: list[ChosenValue] | None = None
+    domain: DomainValue | None = None
 
 
 class CancelRun(Call, frozen=True):

@@ -90,13 +90,14 @@ class RunsReply(Reply, frozen=True):
 class Explain(Call, frozen=True):
     """Why a prompt is cached as far as it is, and no further; changes nothing.
 
-    exact: as Generate's.
+    exact, turn: as Generate's; without a turn only what is public or private is looked for.
     """
 
     model: Label
     dtype: Label | None
     tokens: Tokens
     exact: bool | None = None
+    turn: TurnValue | None = None
 
 
 class ExplainReply(Reply, frozen=True):

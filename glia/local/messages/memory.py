@@ -7,7 +7,15 @@ from typing import Annotated
 from msgspec import Meta
 
 from glia.local.messages.base import Call, Reply
-from glia.local.values import Count, FindingValue, Label, Name, ProfileValue, Tokens
+from glia.local.values import (
+    Count,
+    DomainValue,
+    FindingValue,
+    Label,
+    Name,
+    ProfileValue,
+    Tokens,
+)
 
 
 class Attach(Call, frozen=True):
@@ -41,10 +49,13 @@ class Match(Call, frozen=True):
     Changes no lease and no LRU order.
 
     exact: of the own numerics class only; else of any, the own one on a tie.
+    domain: of the group whose windows are looked for from there on. Raises NotFound where
+        it is none of this node's.
     """
 
     tokens: Tokens
     exact: bool = True
+    domain: DomainValue | None = None
 
 
 class Matched(Reply, frozen=True):
@@ -120,6 +131,7 @@ class Seal(Call, frozen=True):
     `prev`: the window before them, None at the start. `num_steps`: decode steps run since
     this connection's last Seal (for the hot bias). Blocks whose bytes are known already
     are referenced, not kept twice. The staging bytes may be reused after the reply.
+    `domain`: of the group whose they are, from its start on; the one that a Match was for.
     """
 
     prev: Name | None
@@ -127,6 +139,7 @@ class Seal(Call, frozen=True):
     tokens: Tokens
     offset: Count
     num_steps: Count = 0
+    domain: DomainValue | None = None
 
 
 class Sealed(Reply, frozen=True):
