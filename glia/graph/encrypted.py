@@ -142,7 +142,7 @@ def encrypt_window(
     encoding = record.encoding
     plain = len(encoding).to_bytes(_LENGTH_BYTES, "little") + encoding
     plain = plain.ljust(_LENGTH_BYTES + record_bytes(encoding), b"\0")
-    cipher = _cipher(epoch, bare.alias)
+    cipher = _cipher(epoch, bare)
     return Encrypted(replace(bare, record=cipher.encrypt(_NONCE, plain, bare.clear)), sealed)
 
 
@@ -154,7 +154,7 @@ def decrypt_window(epoch: Epoch, window: EncryptedWindow) -> WindowRecord:
         MalformedParticle: a member sealed what is no record of these blocks.
     """
     try:
-        plain = _cipher(epoch, window.alias).decrypt(_NONCE, window.record, window.clear)
+        plain = _cipher(epoch, window).decrypt(_NONCE, window.record, window.clear)
     except InvalidTag:
         what = short(window.window_id)
         raise HashMismatch(f"encrypted window {what}: not sealed with this key") from None
@@ -215,9 +215,10 @@ def parse_record(data: bytes | memoryview, expected: WindowId | None = None) -> 
     return parse(data, expected)
 
 
-def _cipher(epoch: Epoch, alias: PrefixKey) -> ChaCha20Poly1305:
-    """One key for each record: its alias follows from its name alone."""
-    return ChaCha20Poly1305(blake3(_RECORD + alias, key=epoch.k_enc).digest())
+def _cipher(epoch: Epoch, window: EncryptedWindow) -> ChaCha20Poly1305:
+    """One key for each record behind each clear part: two messages under one would tell how to
+    forge a third, and a window may be sealed again behind one that has another name since."""
+    return ChaCha20Poly1305(blake3(_RECORD + window.clear, key=epoch.k_enc).digest())
 
 
 def _fits(window: EncryptedWindow) -> bool:

@@ -109,6 +109,19 @@ def test_of_another_epoch_nothing_opens() -> None:
             open_block(EPOCH, particle, BlockId(digest(name)))
 
 
+def test_no_key_seals_two_texts() -> None:
+    """A window sealed again behind another name has the same record, and nothing else of it."""
+    record = RECORDS[2]
+    blocks = [bytes(100)] * len(record.blocks)
+    one, two = (
+        encrypt_window(EPOCH, record, blocks, WindowId(bytes([n]) * 32), 100).window for n in (1, 2)
+    )
+    assert (one.alias, one.blocks) == (two.alias, two.blocks)
+    length = len(one.record) - 16
+    assert one.record[:length] != two.record[:length]
+    assert decrypt_window(EPOCH, one) == decrypt_window(EPOCH, two) == record
+
+
 def test_a_member_who_seals_what_is_not_so_is_found_out() -> None:
     """The alias, the number of blocks, and what stands behind the record."""
     record = RECORDS[1]

@@ -40,7 +40,7 @@ def open_record(window, epoch_key):
     epoch_id, k_id, k_enc = epoch_of(epoch_key)
     if epoch_id != window["epoch_id"]:
         raise ValueError("epoch")
-    key = blake3(b"record" + window["alias"], key=k_enc).digest()
+    key = blake3(b"record" + window["clear"], key=k_enc).digest()
     try:
         plain = chacha_open(window["ciphertext"], window["clear"], bytes(12), key)
     except CryptoError as error:
