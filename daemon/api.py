@@ -74,7 +74,7 @@ async def answer(parts: Parts, call: ApiCall, post: Deliver) -> Reply:
     if isinstance(call, ForgetCall):
         return await forget_answer(parts, call, post)
     if isinstance(call, PeerCall):
-        return await peer_answer(parts, call)
+        return await peer_answer(parts, call, post)
     if isinstance(call, LinkCall):
         return await link_answer(parts, call)
     if isinstance(call, CheckpointCall):

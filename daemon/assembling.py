@@ -16,13 +16,12 @@ from daemon.config import Config
 from daemon.conversations import Conversations
 from daemon.engine_life import process_of
 from daemon.engine_memory import EngineMemory
-from daemon.engine_need import Needs
+from daemon.engine_need import Needs, budget_bytes
 from daemon.engine_process import EngineCommand
 from daemon.engines import Engines
 from daemon.forgetting import Forgetting
 from daemon.group_life import GroupLife
 from daemon.looking import Looking
-from daemon.machine import memory_bytes
 from daemon.models_registry import ModelsRegistry
 from daemon.parts import Parts
 from daemon.paths import Paths
@@ -138,12 +137,11 @@ def _broker(
 
 
 def _engines(config: Config, program: tuple[str, ...], nursery: trio.Nursery) -> Engines:
-    budget_bytes = config.engine.memory_bytes or memory_bytes() * 3 // 4
     return Engines(
         config.engine,
         process_of(EngineCommand(config, Paths(config.data_dir), program)),
         Needs(config),
-        EngineMemory(budget_bytes, _PATIENCE_S),
+        EngineMemory(budget_bytes(config), _PATIENCE_S),
         nursery,
     )
 

@@ -16,6 +16,7 @@ from glia.graph.ids import (
     genesis_prefix,
     genesis_window,
 )
+from glia.graph.numerics import CANONICAL, exact_with
 from glia.graph.profile import KvScheme, LayerShape, PositionMode, Profile
 from glia.graph.window import MAX_CLASS_BYTES, WindowRecord, is_numerics_class
 from glia.local.messages import Attach
@@ -28,6 +29,16 @@ class Binding:
     model_id: ModelId
     profile: Profile
     numerics_class: str
+
+    @cached_property
+    def exact_classes(self) -> tuple[str, ...]:
+        """The classes whose windows are exact to it, its own first."""
+        return exact_with(self.numerics_class)
+
+    @property
+    def takes_others(self) -> bool:
+        """Whether it may continue windows of other classes where exactness is not asked for."""
+        return self.numerics_class != CANONICAL
 
     @cached_property
     def root(self) -> WindowId:

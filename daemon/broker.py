@@ -11,7 +11,7 @@ import trio
 from msgspec import structs
 
 from daemon.attachments import Attachments
-from daemon.binding import bind
+from daemon.binding import Binding, bind
 from daemon.conversations import Conversations
 from daemon.engine import Engine
 from daemon.engines import Engines
@@ -23,8 +23,8 @@ from daemon.turns import OpenTurn, open_turn
 from daemon.uses import Uses
 from glia.errors import BadRequest, Cancelled, GliaError, QuotaExceeded
 from glia.graph.domain import Domain
-from glia.graph.ids import WindowId
-from glia.graph.manifest import DTYPES
+from glia.graph.ids import ModelId, WindowId
+from glia.graph.manifest import CANONICAL_DTYPE, DTYPES
 from glia.local.messages import AddModel, Attach, Emitted, Generate, Generated, Progress
 from glia.local.values import ModelValue
 
@@ -117,6 +117,7 @@ class _Clock:
             ttft_ms=ttft_ms,
             timings_ms=timings,
             fetched=self.resolved.value(),
+            numerics_class=binding.numerics_class if (binding := self.resolved.binding) else "",
         )
 
 
@@ -160,15 +161,45 @@ class Broker:
             self._runs.answered(run, generated)
         return generated
 
+    async def compute(self, call: Generate, model_id: ModelId, deliver: Deliver) -> Generated:
+        """Have K/V of a prompt that is a conversation's already; nothing is recorded.
+
+        Raises: UnknownModel, ManifestError, BadRequest (its model is another by now),
+            QuotaExceeded, EngineError, ModelError, PromptError.
+        """
+        with self._runs.running(call) as run:
+
+            def tell(event: Progress | Emitted) -> None:
+                run.take(event)
+                if isinstance(event, Progress):
+                    deliver(structs.replace(event, id=call.id))
+
+            async def prepare(attach: Attach) -> None:
+                if attach.model_id != model_id:
+                    raise BadRequest(f"{call.model} is another model by now than it was told with")
+
+            def began(link: EngineLink, run_id: int) -> None:
+                run.began(link.attach.numerics_class)
+
+            async with self.using(call.model, call.dtype or "", len(call.tokens)) as engine:
+                generated = await Generation(call).run(engine, tell, prepare, began)
+            self._runs.answered(run, generated)
+        return generated
+
+    def prefill_s(self, binding: Binding, num_tokens: int) -> float | None:
+        """How long computing a prompt takes, where such were computed here."""
+        return self._resolver.prefill_s(binding, num_tokens)
+
     async def _answer(self, generation: Generation, run: Run, deliver: Deliver) -> Generated:
         """The answer, recorded in its conversation."""
         call = generation.call
-        if call.exact is None:
-            call = generation.call = structs.replace(call, exact=self._exact)
         async with open_turn(self._conversations, call) as turn:
             model = await self._model_for(call.model)
             dtype = turn.dtype or call.dtype or model.manifest.dtype
             run.name(turn.name, dtype)
+            is_exact = self._exact if call.exact is None else call.exact
+            is_exact = is_exact or dtype == CANONICAL_DTYPE
+            call = generation.call = structs.replace(call, exact=is_exact)
             engine = await self._engine_for(model, dtype)
             if turn.num_public and engine.ready_link is None:
                 self._resolver.expect()
@@ -188,6 +219,7 @@ class Broker:
 
             def began(link: EngineLink, run_id: int) -> None:
                 clock.resolved.began(link, run_id)
+                run.began(link.attach.numerics_class)
 
             try:
                 with self._counted(engine):

@@ -20,6 +20,7 @@ import trio
 
 from daemon.child import end, how_ended, log_lines
 from daemon.config import Config
+from daemon.engine_need import wide_bytes
 from daemon.models_registry import KnownModel
 from daemon.paths import Paths
 from glia.errors import EngineDied, GliaError, error_from_code
@@ -63,6 +64,7 @@ class EngineCommand:
             "--convert-dir": self.paths.models / "converted",
             "--l0-bytes": config.l0.size_bytes,
             "--staging-bytes": config.l1.staging_bytes,
+            "--wide-bytes": wide_bytes(config),
             "--threads": config.engine.num_threads,
             "--max-running": config.engine.max_running,
             "--prefill-tokens": config.engine.prefill_tokens,

@@ -113,8 +113,8 @@ class _Explanation:
                 self._tokens[:-1],  # the last token is always computed
                 self._records.find,
                 self._records.get_now,
-                (binding.numerics_class,),
-                others=not self._exact,
+                binding.exact_classes,
+                others=not self._exact and binding.takes_others,
                 salt=self._salt(own),
             )
         num_matched = chain[-1].end if chain else 0
@@ -147,7 +147,7 @@ class _Explanation:
                 is_condemned = True
             elif record is None:
                 is_bad = True
-            elif record.numerics_class != own.binding.numerics_class:
+            elif record.numerics_class not in own.binding.exact_classes:
                 classes.add(record.numerics_class)
         if is_condemned:
             yield ReasonValue("quarantined", start, detail="attested")

@@ -80,7 +80,7 @@ class Memory:
         """The longest chain of whole windows.
 
         Args:
-            exact: of the binding's own class only.
+            exact: of its exact classes only.
             domain: that begins in these tokens.
         Raises: NotFound where its group is none of this node's.
         """
@@ -103,14 +103,15 @@ class Memory:
             tokens,
             self.records.find,
             self.records.get,
-            (binding.numerics_class,),
-            others=not exact,
+            binding.exact_classes,
+            others=not exact and binding.takes_others,
             salt=self.domains.salt(domain) if domain is not None else None,
         )
         return await trio.to_thread.run_sync(look)
 
     async def is_exact(self, binding: Binding, tip: WindowId) -> bool:
-        """Whether all windows of the chain that ends in `tip` are of the binding's own class."""
+        """Whether all windows of the chain that ends in `tip` are of the binding's exact
+        classes."""
         return await trio.to_thread.run_sync(self._is_exact, binding, tip)
 
     def _is_exact(self, binding: Binding, tip: WindowId) -> bool:
@@ -118,7 +119,7 @@ class Memory:
         name = tip
         while name != binding.root:
             record = self.records.get(name)
-            if record is None or record.numerics_class != binding.numerics_class:
+            if record is None or record.numerics_class not in binding.exact_classes:
                 return False
             name = record.before
         return True

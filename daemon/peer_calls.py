@@ -7,10 +7,11 @@ from contextlib import suppress
 
 import trio
 
+from daemon.link import Deliver
 from daemon.network_config import PEER_HINT, is_peer_address, peer_of
 from daemon.parts import Parts
 from daemon.peering import Peering
-from daemon.publishing import Publishing
+from daemon.publish_calls import answer as publish_answer
 from daemon.reaching import reach
 from daemon.whereabouts import where
 from glia.errors import (
@@ -31,11 +32,9 @@ from glia.local.messages import (
     Peers,
     PeersReply,
     Publish,
-    PublishReply,
     Reply,
     Where,
     Withdraw,
-    WithdrawReply,
 )
 from glia.local.network_values import NetworkValue, PeerValue
 from p2p.host import Address, Connection, PeerId
@@ -49,7 +48,7 @@ _SHORTEST = 4  # characters of the end of an id, to name it by
 _PEER_ID = re.compile(r"\w{46,64}")
 
 
-async def answer(parts: Parts, call: PeerCall) -> Reply:
+async def answer(parts: Parts, call: PeerCall, post: Deliver) -> Reply:
     """The reply to a call. Raises: GliaError."""
     peering, shown = parts.peering, parts.shown
     if peering is None or shown is None:
@@ -58,7 +57,7 @@ async def answer(parts: Parts, call: PeerCall) -> Reply:
             hint="gliad stop, then gliad start --listen /ip4/0.0.0.0/tcp/0",
         )
     if isinstance(call, Publish | Withdraw):
-        return await _show(shown, call)
+        return await publish_answer(parts, shown, call, post)
     with trio.move_on_after(_JOIN_S):
         await peering.settled.wait()
     match call:
@@ -84,18 +83,6 @@ async def answer(parts: Parts, call: PeerCall) -> Reply:
             return _one(call, peering, peer)
         case Where():
             return await where(peering, parts.attachments, parts.registry, call)
-
-
-async def _show(shown: Publishing, call: Publish | Withdraw) -> Reply:
-    """Raises: UnknownConversation, ConversationBusy, BadRequest, QuotaExceeded, StoreBroken,
-    StoreFull."""
-    if isinstance(call, Withdraw):
-        gone = await shown.withdraw(call.name)
-        return WithdrawReply(call.id, gone.num_windows, gone.num_continued)
-    now = await shown.publish(call.name, call.num_tokens, dry=call.dry)
-    return PublishReply(
-        call.id, now.num_tokens, now.block_size, now.num_windows, now.num_new, shown.hold_s
-    )
 
 
 def network_value(peering: Peering | None) -> NetworkValue | None:

@@ -33,4 +33,8 @@ class PrefillSpeeds:
 
     def of(self, binding: Binding) -> float:
         """The speed of prompts to come."""
-        return self._speeds.get(binding) or self._guesses.get(binding, USUAL_SPEED)
+        return self.known(binding) or USUAL_SPEED
+
+    def known(self, binding: Binding) -> float | None:
+        """The same, where something is known of it."""
+        return self._speeds.get(binding) or self._guesses.get(binding)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -108,19 +108,40 @@ class Publisher:
         Raises: UnknownConversation, ConversationBusy, BadRequest (more tokens than there are),
             StoreBroken, StoreFull.
         """
-        replay = await self._conversations.read(name)
+        head, tokens = await self.read(name, num_tokens)
+        return await self.show(name, tokens, head.tips[::-1], dry=dry)
+
+    async def read(
+        self, name: str, num_tokens: int | None, *, at_it: bool = False
+    ) -> tuple[Head, bytes]:
+        """A conversation, and its first tokens, packed; None: all.
+
+        Args: at_it: the caller holds it.
+        Raises: UnknownConversation, ConversationBusy, BadRequest, StoreBroken.
+        """
+        replay = await self._conversations.read(name, at_it=at_it)
         num_all = replay.head.num_tokens
         if num_tokens is not None and num_tokens > num_all:
             raise BadRequest(f"{name} has {num_all:,} tokens", hint="leave out --up-to for all")
         num = num_all if num_tokens is None else num_tokens
-        tokens = bytes(replay.tokens[: TOKEN_BYTES * num])
+        return replay.head, bytes(replay.tokens[: TOKEN_BYTES * num])
+
+    async def show(
+        self, name: str, tokens: bytes, tips: Sequence[WindowId], *, dry: bool
+    ) -> Visible:
+        """Publish those windows of packed tokens that one of these tips has.
+
+        Args: tips: the likeliest first.
+        Raises: UnknownConversation, StoreBroken, StoreFull.
+        """
         async with self._still:
             if name not in self._conversations:
                 raise UnknownConversation(f"{name} was forgotten", hint="gliad conversations")
-            find = partial(self._find, replay.head, tokens, None)
+            find = partial(self._find, tips, tokens, None)
             part = await trio.to_thread.run_sync(find)
             if not dry:
                 await self._put(part)
+        num = len(tokens) // TOKEN_BYTES
         return Visible(num, part.block_size, part.num_windows, len(part.new))
 
     async def run(self) -> None:
@@ -161,7 +182,7 @@ class Publisher:
             async with self._still:
                 if not self._shows(name, replay.head):
                     return
-                find = partial(self._find, replay.head, tokens, known)
+                find = partial(self._find, replay.head.tips[::-1], tokens, known)
                 part = await trio.to_thread.run_sync(find)
                 await self._put(part)
             known = part.known(tokens)
@@ -191,10 +212,10 @@ class Publisher:
 
     # -- in a worker thread -------------------------------------------------------------------
 
-    def _find(self, head: Head, tokens: bytes, known: Known | None) -> PublicPart:
+    def _find(self, tips: Sequence[WindowId], tokens: bytes, known: Known | None) -> PublicPart:
         """Raises: StoreBroken."""
         get = self._memory.records.get_now
-        return find_public_part(reversed(head.tips), tokens, get, self._published, known)
+        return find_public_part(tips, tokens, get, self._published, known)
 
     def _put_now(self, part: PublicPart, in_l1: Iterable[WindowId]) -> int:
         """Publish what is new. Returns: how many links were signed. Raises: as _put."""

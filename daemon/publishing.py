@@ -14,7 +14,7 @@ from daemon.hearing import Hearing
 from daemon.memory import Memory
 from daemon.network_config import NetworkConfig
 from daemon.peering import Peering
-from daemon.publisher import Publisher, Visible
+from daemon.publisher import Publisher
 from daemon.withdrawing import Withdrawing, Withdrawn
 
 
@@ -25,6 +25,7 @@ class Publishing:
         still: as Publisher has it.
 
     Attributes:
+        publisher: the one that publishes.
         hold_s: how long what was published is not announced; None: for ever.
     """
 
@@ -50,7 +51,7 @@ class Publishing:
             replicas=network.replicas,
             is_silent=network.announce == "off",
         )
-        self._publisher = Publisher(
+        self.publisher = Publisher(
             memory,
             conversations,
             peering.published,
@@ -61,31 +62,27 @@ class Publishing:
         )
         self._withdrawing = Withdrawing(conversations, attachments, peering.published, still)
         self.hold_s = None if network.announce == "off" else network.announce_hold_s
-        self._publisher.on_publish = self._announcer.wake
+        self.publisher.on_publish = self._announcer.wake
         peering.on_up += [self._hearing.join_again, self._announcer.wake]
 
     def conversations_changed(self) -> None:
         """As Conversations.on_change tells it."""
-        self._publisher.wake()
+        self.publisher.wake()
 
     def models_changed(self) -> None:
         """As Attachments.on_change tells it."""
         self._announcer.wake()
-
-    async def publish(self, name: str, num_tokens: int | None, *, dry: bool) -> Visible:
-        """As Publisher.publish."""
-        return await self._publisher.publish(name, num_tokens, dry=dry)
 
     async def withdraw(self, name: str) -> Withdrawn:
         """As Withdrawing.withdraw. What others show of it, too, is published again."""
         try:
             return await self._withdrawing.withdraw(name)
         finally:
-            self._publisher.look_anew()
+            self.publisher.look_anew()
 
     async def run(self) -> None:
         """For ever."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._hearing.run)
             nursery.start_soon(self._announcer.run)
-            nursery.start_soon(self._publisher.run)
+            nursery.start_soon(self.publisher.run)

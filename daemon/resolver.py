@@ -158,6 +158,11 @@ class Resolver:
         """An engine can run; how fast it computed a short prompt, 0 where it did not say."""
         self._speeds.guess(binding, tokens_per_s)
 
+    def prefill_s(self, binding: Binding, num_tokens: int) -> float | None:
+        """How long computing so many tokens takes; None where none ever were."""
+        speed = self._speeds.known(binding)
+        return num_tokens / speed if speed else None
+
     def learn(self, resolved: Resolved, generated: Generated) -> None:
         """How long an engine took for what peers did not have."""
         if resolved.binding is not None:

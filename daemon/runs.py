@@ -56,6 +56,10 @@ class Run:
         """What it turned out to be."""
         self._value = structs.replace(self._value, conversation=conversation, dtype=dtype)
 
+    def began(self, numerics_class: str) -> None:
+        """An engine of this class has it."""
+        self._value = structs.replace(self._value, numerics_class=numerics_class)
+
     def take(self, event: Progress | Emitted) -> None:
         """Something was told of it."""
         if isinstance(event, Progress):

@@ -17,6 +17,7 @@ from daemon.writer import Writer
 from glia.errors import BadRequest, NotFound
 from glia.graph.domain import Salt
 from glia.graph.ids import WindowId, short
+from glia.graph.numerics import may_continue
 from glia.graph.profile import MAX_POSITION
 from glia.local.messages import Seal
 
@@ -175,6 +176,8 @@ class Sealer:
             raise BadRequest(f"window {short(prev)} is of another model or profile")
         if record.end != call.position_start:
             raise BadRequest(f"position {call.position_start} does not follow {short(prev)}")
+        if not may_continue(binding.numerics_class, record.numerics_class):
+            raise BadRequest(f"{short(prev)} is not canonical: no canonical window follows it")
         return Anchor(prev, record.blocks, self._records.key_of(binding, record), record.end)
 
 

@@ -41,7 +41,7 @@ class Wanted:
         tokens: whole windows.
         here: the leading windows that are here, as one chain.
         keys: the prefix key of genesis, then that of each window.
-        exact: no windows of another numerics class than the binding's.
+        exact: no windows but of the binding's exact classes.
     """
 
     binding: Binding
@@ -177,7 +177,7 @@ class Searcher:
             binding.model_id,
             binding.profile,
             tokens=wanted.tokens,
-            classes=(binding.numerics_class,) if wanted.exact else (),
+            classes=binding.exact_classes if wanted.exact or not binding.takes_others else (),
             own_class=binding.numerics_class,
             held=here.get,
         )

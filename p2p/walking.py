@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from glia.errors import MalformedParticle
 from glia.graph.ids import ModelId, WindowId, genesis_window, short
+from glia.graph.numerics import may_continue
 from glia.graph.profile import Profile
 from glia.graph.tokens import TOKEN_BYTES
 from glia.graph.window import MAX_CLASS_BYTES, WindowRecord
@@ -96,6 +97,7 @@ class Walk:
             raise MalformedParticle(f"window {short(record.window_id)} is not what was asked for")
         if not index and record.prev != genesis_window(record.model_id, record.profile_id):
             raise MalformedParticle(f"window {short(self.tip)}: no genesis under its chain")
+        self._check_class(record)
         self._records.append(record)
         self.next_id = record.prev
         self.num_left = index
@@ -110,8 +112,17 @@ class Walk:
             return
         if not self._question.admits(known, self.num_left - 1):
             raise MalformedParticle(f"window {short(self.tip)} continues what was not asked for")
+        self._check_class(known)
         self.base = known
         self.num_left = 0
+
+    def _check_class(self, record: WindowRecord) -> None:
+        """Whether what was walked may continue this one. Raises: MalformedParticle."""
+        walked = self._records
+        if walked and not may_continue(walked[-1].numerics_class, record.numerics_class):
+            raise MalformedParticle(
+                f"window {short(walked[-1].window_id)} is canonical, and what it continues is not"
+            )
 
 
 def record_bytes(profile: Profile) -> int:

@@ -29,7 +29,7 @@ from tests.builders import CLASS, MODEL, TINY, make_payload
 
 FLAGS = (
     *("socket", "model", "manifest", "dtype", "ids-cache", "convert-dir", "l0-bytes"),
-    *("staging-bytes", "threads", "max-running", "prefill-tokens"),
+    *("staging-bytes", "wide-bytes", "threads", "max-running", "prefill-tokens"),
 )
 
 

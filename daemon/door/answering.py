@@ -48,6 +48,7 @@ class Answering:
             model.value.name,
             prompt.tokens,
             max_tokens=prompt.max_tokens,
+            dtype=self.asked.dtype,
             sampling=self.asked.sampling,
             stop_tokens=model.tokenizer.eos_ids,
             stop=self.asked.stop,
@@ -89,12 +90,16 @@ class Answering:
 
     def _form(self, model: ModelValue) -> Replies:
         kind = ChatReplies if isinstance(self.asked.prompt, tuple) else TextReplies
-        return kind(model.name, _fingerprint(self.client, model), self.asked.wants_usage)
+        return kind(
+            model.name, _fingerprint(self.client, model, self.asked.dtype), self.asked.wants_usage
+        )
 
 
-def _fingerprint(client: Client, model: ModelValue) -> str | None:
+def _fingerprint(client: Client, model: ModelValue, dtype: str | None) -> str | None:
     """Numerics class and model_id of the engine that answers, as far as it is known."""
+    wanted = (model.name, dtype or model.dtype)
     for engine in client.status().engines:
-        if engine.model == model.name and engine.model_id and engine.numerics_class:
+        is_it = (engine.model, engine.dtype) == wanted
+        if is_it and engine.model_id and engine.numerics_class:
             return f"{engine.numerics_class}.{engine.model_id[:_SHORT]}"
     return None

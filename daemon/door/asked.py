@@ -19,6 +19,8 @@ from daemon.door.forms import (
     text_decoder,
 )
 from glia.errors import BadField
+from glia.graph.manifest import CANONICAL_DTYPE
+from glia.graph.numerics import CANONICAL
 from glia.graph.privacy import Visibility, parse_label
 from glia.local.values import SamplingValue
 from glia.model.chat import Message
@@ -58,6 +60,7 @@ class Asked:
         conversation: the named one that it goes on with, "" for none.
         labels: who may have what is said.
         exact: use no K/V of another numerics class; None leaves it to the settings.
+        dtype: what it is computed in; None leaves it to the model.
     """
 
     model: str
@@ -70,6 +73,7 @@ class Asked:
     conversation: str
     labels: Labels
     exact: bool | None = None
+    dtype: str | None = None
 
 
 def read_chat(body: bytes, conversation: str = "") -> Asked:
@@ -117,7 +121,18 @@ def _asked(
         conversation=_conversation(body.conversation or "", conversation),
         labels=_labels(body.glia or GliaForm(), prompt),
         exact=body.exact,
+        dtype=_dtype(body.glia or GliaForm()),
     )
+
+
+def _dtype(form: GliaForm) -> str | None:
+    if form.numerics not in (None, CANONICAL):
+        raise BadField(
+            f"numerics is {CANONICAL!r}, or left out",
+            field="glia.numerics",
+            reason="unsupported_value",
+        )
+    return CANONICAL_DTYPE if form.numerics else None
 
 
 def _message(said: MessageForm, at: int) -> Message:

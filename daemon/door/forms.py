@@ -20,10 +20,11 @@ class StreamOptions(Struct):
 
 
 class GliaForm(Struct, forbid_unknown_fields=True):
-    """Who may have what is said: "private", "public" or "group:NAME"."""
+    """Who may have what is said: "private", "public" or "group:NAME". numerics: "canonical"."""
 
     visibility: str | None = None
     system_visibility: str | None = None
+    numerics: str | None = None
 
 
 class CommonForm(Struct):

@@ -37,7 +37,8 @@ class Provenance(Struct, frozen=True):
 
     tip: id of the last full window of prompt and answer, hex.
     conversation: where it was recorded, None where it was not kept.
-    exact: all K and V are of the engine's own numerics class.
+    exact: all K and V are of the engine's own numerics class, or canonical.
+    numerics_class: the engine's.
     """
 
     cached: CachedValue
@@ -47,6 +48,7 @@ class Provenance(Struct, frozen=True):
     ttft_ms: float
     warning: str | None
     exact: bool
+    numerics_class: str
 
 
 class Said(Struct, frozen=True):
@@ -195,4 +197,5 @@ def _provenance(done: Generated) -> Provenance:
         ttft_ms=done.ttft_ms,
         warning=done.warning,
         exact=done.exact,
+        numerics_class=done.numerics_class,
     )

@@ -13,7 +13,8 @@ from daemon import show
 from daemon.verbs.prompt import Prompt
 from glia.client import Client
 from glia.errors import BadRequest, Cancelled
-from glia.graph.manifest import DTYPES
+from glia.graph.manifest import CANONICAL_DTYPE, NATIVE_DTYPES
+from glia.graph.numerics import CANONICAL
 from glia.local.messages import Emitted, Generated, Progress
 from glia.local.values import SamplingValue
 from glia.model.answer import AnswerStream, answer_text
@@ -41,7 +42,15 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         const=True,
         help="use no K/V that another processor or torch computed",
     )
-    verb.add_argument("--dtype", choices=DTYPES, help="instead of the model's")
+    dtype = verb.add_mutually_exclusive_group()
+    dtype.add_argument("--dtype", choices=NATIVE_DTYPES, help="instead of the model's")
+    dtype.add_argument(
+        "--canonical",
+        dest="dtype",
+        action="store_const",
+        const=CANONICAL_DTYPE,
+        help="compute in float64: K and V of the same bytes on any machine, more slowly",
+    )
 
 
 def check_options(args: argparse.Namespace) -> None:
@@ -162,6 +171,8 @@ def usage_line(done: Generated) -> str:
     num_decoded = done.usage.completion_tokens - 1  # the first comes with the prompt
     speed = f", {num_decoded / decode_s:,.0f} tokens/s" if num_decoded > 0 and decode_s else ""
     exact = "" if done.exact else ", not exact: some K/V is of another numerics class"
+    if done.numerics_class == CANONICAL:
+        exact += ", canonical"
     tiers_used = f" ({where})" if where else ""
     return f"{cached}{tiers_used}, first token {done.ttft_ms / 1000:.2f} s{speed}{exact}"
 
@@ -175,6 +186,7 @@ def as_dict(done: Generated, stop: Sequence[str], tokenizer: Tokenizer | None) -
         "conversation": done.conversation or None,
         "finish_reason": done.finish_reason,
         "exact": done.exact,
+        "numerics_class": done.numerics_class,
         "usage": done.usage,
         "ttft_ms": done.ttft_ms,
         "timings_ms": done.timings_ms,

@@ -10,6 +10,7 @@ from typing import Any
 from daemon import show
 from daemon.verbs.watching import add_flags, listing
 from glia.client import Client
+from glia.graph.numerics import CANONICAL
 from glia.local.values import RunValue
 
 _TIERS = ("l0", "l1", "l2", "peers")
@@ -29,11 +30,12 @@ def _ps(args: argparse.Namespace) -> int:
 
 
 def _show(runs: Sequence[RunValue]) -> None:
+    classes = ["CLASS"] if any(r.numerics_class == CANONICAL for r in runs) else []
     tiers = [tier for tier in _TIERS if tier != "peers" or any(r.cached.peers for r in runs)]
     show.table(
-        ("MODEL", "CONVERSATION", "STATE", "BEGUN", "PROMPT", *(tier.upper() for tier in tiers),
-         "COMPUTED", "ANSWER", "FIRST TOKEN", "TOKENS/S"),
-        [_row(run, tiers, time.time()) for run in runs],
+        ("MODEL", *classes, "CONVERSATION", "STATE", "BEGUN", "PROMPT",
+         *(tier.upper() for tier in tiers), "COMPUTED", "ANSWER", "FIRST TOKEN", "TOKENS/S"),
+        [_row(run, classes, tiers, time.time()) for run in runs],
     )  # fmt: skip
     if runs:
         show.line("\n" + sums_line(runs))
@@ -42,9 +44,12 @@ def _show(runs: Sequence[RunValue]) -> None:
             show.line(f"{_name(run.conversation or run.model)}: {run.error}")
 
 
-def _row(run: RunValue, tiers: Sequence[str], now_s: float) -> tuple[str, ...]:
+def _row(
+    run: RunValue, classes: Sequence[str], tiers: Sequence[str], now_s: float
+) -> tuple[str, ...]:
     return (
         _name(run.model),
+        *(run.numerics_class.partition(":")[0] for _ in classes),
         _name(run.conversation) or "not kept",
         run.state,
         f"{show.span(now_s - run.started_s)} ago",

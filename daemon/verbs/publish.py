@@ -34,6 +34,11 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     publish.add_argument("--up-to", type=int, metavar="TOKEN", help="so many tokens; default: all")
     publish.add_argument("--dry-run", action="store_true", help="only list what would be shown")
     publish.add_argument(
+        "--canonical",
+        action="store_true",
+        help="compute it anew in float64 and show that: the same bytes on any machine",
+    )
+    publish.add_argument(
         "--withdraw", action="store_true", help="show it no longer, and label all of it private"
     )
     publish.add_argument("--json", action="store_true")
@@ -49,19 +54,25 @@ def _publish(args: argparse.Namespace) -> int:
     with Client.connect(args.data_dir) as client:
         found = client.conversation(name)
         model = model_of(client.models(), found.about.model_id)
-        now = client.publish(name, up_to, dry=args.dry_run)
+        progress = show.ProgressLine()
+        now = client.publish(
+            name, up_to, dry=args.dry_run, canonical=args.canonical, on_progress=progress
+        )
+        progress.clear()
     tokenizer = tokenizer_of(model) if model else None
     if args.json:
         show.as_json(_as_dict(found, now, tokenizer, dry=args.dry_run))
         return 0
     show.table(("ROLE", "LABEL", "TOKENS", "SHOWN", "TEXT"), _rows(found, now, tokenizer))
+    if args.canonical:
+        show.note(_cost(now, dry=args.dry_run))
     show.note(addressed(_summary(name, now, dry=args.dry_run), args.data_dir))
     return 0
 
 
 def _withdraw(args: argparse.Namespace) -> int:
     name = args.conversation
-    if args.up_to is not None or args.dry_run:
+    if args.up_to is not None or args.dry_run or args.canonical:
         raise BadRequest("--withdraw is of all of it, and at once", hint=f"{args.prog} --help")
     with Client.connect(args.data_dir) as client:
         gone = client.withdraw(name)
@@ -79,6 +90,17 @@ def _withdraw(args: argparse.Namespace) -> int:
         said += f"; {gone.num_continued:,} stay, others that are shown continue them"
     show.note(f"{said}. What peers took by now stays with them")
     return 0
+
+
+def _cost(now: PublishReply, *, dry: bool) -> str:
+    if not dry:
+        return (
+            f"{now.num_computed:,} tokens computed in float64, in {show.span(now.compute_s or 0)}"
+        )
+    if not now.num_computed:
+        return "all of it was computed in float64 before"
+    took = f"some {show.span(now.compute_s)}" if now.compute_s else "how long is not known yet"
+    return f"{now.num_computed:,} tokens would be computed in float64: {took}"
 
 
 def _summary(name: str, now: PublishReply, *, dry: bool) -> str:
@@ -142,5 +164,7 @@ def _as_dict(
         "num_windows": now.num_windows,
         "num_new": now.num_new,
         "hold_s": now.hold_s,
+        "num_computed": now.num_computed,
+        "compute_s": now.compute_s,
         "messages": _messages(found, now, tokenizer),
     }

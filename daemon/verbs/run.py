@@ -75,6 +75,8 @@ def _run(args: argparse.Namespace) -> int:
     else:
         for line in fetched_lines(done.fetched, done.usage.computed) if args.explain else ():
             show.note(line)
+        if args.explain:
+            show.note(f"numerics class: {done.numerics_class}")
         show.note(usage_line(done))
     if done.finish_reason == "cancelled":
         raise Cancelled("the request was cancelled")

@@ -71,16 +71,27 @@ class ConversationCalls(Caller):
         return self._call(m.Forget(self._id(), name), m.ForgetReply, on_progress)
 
     def publish(
-        self, name: str, num_tokens: int | None = None, *, dry: bool = False
+        self,
+        name: str,
+        num_tokens: int | None = None,
+        *,
+        dry: bool = False,
+        canonical: bool = False,
+        on_progress: OnProgress | None = None,
     ) -> m.PublishReply:
         """Show peers the first tokens of a conversation (None: all), whatever their labels say.
 
-        Args: dry: only say what would be.
+        Args:
+            dry: only say what would be.
+            canonical: compute them anew in float64, and show that; `on_progress` is told how
+                far it is.
         Raises: UnknownConversation, ConversationBusy, BadRequest (more tokens than there are),
-            NetworkError (the node is offline), StoreFull, StoreBroken.
+            NetworkError (the node is offline), StoreFull, StoreBroken; where it is computed also
+            UnknownModel, CapacityError, EngineDied, EngineFailed.
         """
         check_names(name)
-        return self._call(m.Publish(self._id(), name, num_tokens, dry), m.PublishReply)
+        call = m.Publish(self._id(), name, num_tokens, dry, canonical)
+        return self._call(call, m.PublishReply, on_progress)
 
     def withdraw(self, name: str) -> m.WithdrawReply:
         """Show peers a conversation no longer, and label all of it private.

@@ -41,6 +41,7 @@ class BootSettings:
         ids_cache: where model ids are remembered.
         convert_dir: where conversions of GGUF files are kept.
         staging_bytes: most that gliad gives one client.
+        wide_bytes: most that weights may take in float64, for the canonical class.
     """
 
     model: str
@@ -50,6 +51,7 @@ class BootSettings:
     convert_dir: Path
     l0_bytes: int
     staging_bytes: int
+    wide_bytes: int
     num_threads: int
     max_running: int
     prefill_tokens: int
@@ -158,6 +160,7 @@ def _load(
         l0_bytes=settings.l0_bytes,
         num_threads=settings.num_threads,
         adapters=tuple(adapters),
+        wide_bytes=settings.wide_bytes,
     )
     return load_model(files, how, lambda what, part: teller.tell(what, int(part * 100), 100))
 

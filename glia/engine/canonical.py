@@ -23,9 +23,10 @@ from glia.engine.families import check_family
 from glia.engine.frequencies import WideRotary
 from glia.engine.huggingface import attend_by, layer_heads, layer_shapes, logits_of
 from glia.engine.layer_zero import LayerZero
-from glia.engine.reading import read_config, read_weights, widest_dtype
+from glia.engine.reading import read_config, read_exactly
 from glia.engine.wide import WIDE, kept_bytes, widen
 from glia.errors import PromptError
+from glia.kv.attention import LayerAttention
 from glia.kv.stored import StoredAttention
 
 _PIECE = 512  # tokens at once: below, widening weights costs more than computing
@@ -50,6 +51,26 @@ class Recomputed:
     rows: tuple[torch.Tensor, ...]
     unrounded: tuple[torch.Tensor, ...] | None
     logits: torch.Tensor
+
+
+class WideForward:
+    """The way through an engine's model, over its pool."""
+
+    is_packed = False
+
+    def __init__(self, model: PreTrainedModel, attention: LayerAttention, *, keep: bool) -> None:
+        """Takes the model over.
+
+        Args:
+            keep: whether weights are kept in float64, not widened for every step.
+        Raises: ModelRefused where a part of it is not known in float64.
+        """
+        self._model = model
+        attend_by(model, attention)
+        widen(model, keep=keep)
+
+    def __call__(self, tokens: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return logits_of(self._model, tokens, wanted)
 
 
 class CanonicalModel:
@@ -84,13 +105,12 @@ class CanonicalModel:
 
         Args:
             most_bytes: weights are kept in float64 where they take at most so much. Else they
-                stay as the files have them, mapped, and are widened bit by bit for each step
-                (with adapters they are in float64 in any case: a merged weight has no other).
+                stay as `read_exactly` has them, and are widened bit by bit for each step.
         Raises: BadModelFile, ModelRefused.
         """
         check_family(read_config(path))
-        model = read_weights(path, WIDE if adapters else widest_dtype(path), adapters)
-        return cls(model, keep=bool(adapters) or kept_bytes(model) <= most_bytes)
+        model = read_exactly(path, adapters)
+        return cls(model, keep=kept_bytes(model) <= most_bytes)
 
     def layer_zero(self, tokens: Sequence[int]) -> torch.Tensor:
         """Unrounded K and V of layer 0, which need nothing before them: [T, G, 2 * D], float64.
@@ -100,7 +120,6 @@ class CanonicalModel:
         self._check(tokens, 0)
         return self._layer_zero(tokens)
 
-    @torch.inference_mode()
     def recompute(
         self,
         before: Sequence[torch.Tensor],
@@ -109,6 +128,7 @@ class CanonicalModel:
         *,
         unrounded: bool = False,
         all_logits: bool = False,
+        claimed: Sequence[torch.Tensor] | None = None,
         piece_tokens: int = _PIECE,
         on_progress: Progress = _silent,
     ) -> Recomputed:
@@ -125,6 +145,8 @@ class CanonicalModel:
             storage: dtype that K and V are rounded to.
             unrounded: K and V before rounding are wanted, too.
             all_logits: logits of every token are wanted.
+            claimed: per layer [T, G, 2 * D] in `storage`: attention reads these as the tokens' K
+                and V, so that what comes out follows from them.
             piece_tokens: most tokens computed at once.
             on_progress: called with (done, T) tokens.
         Raises: PromptError (no token, one outside of the vocabulary, more than the context).
@@ -137,17 +159,21 @@ class CanonicalModel:
         rows = self._new_rows(count, storage)
         wide = self._new_rows(count, WIDE) if unrounded else None
         heads = layer_heads(self._model, self._rotary_of.tables(num_before + count))
-        attention = StoredAttention(heads, before, rows, wide, WIDE)
+        attention = StoredAttention(heads, before, rows, wide, WIDE, claimed)
         attend_by(self._model, attention)
-        logits = []
+        logits: list[torch.Tensor] = []
         for first in range(0, count, piece_tokens):
-            piece = torch.tensor(tokens[first : first + piece_tokens], dtype=torch.int64)
+            piece = tokens[first : first + piece_tokens]
             attention.begin(first, len(piece))
-            wanted = torch.arange(len(piece)) if all_logits else torch.tensor([len(piece) - 1])
-            logits.append(logits_of(self._model, piece, wanted))
+            logits = [*(logits if all_logits else ()), self._run(piece, all_logits)]
             on_progress(first + len(piece), count)
-        kept = logits if all_logits else logits[-1:]
-        return Recomputed(tuple(rows), None if wide is None else tuple(wide), torch.cat(kept))
+        return Recomputed(tuple(rows), None if wide is None else tuple(wide), torch.cat(logits))
+
+    @torch.inference_mode()
+    def _run(self, tokens: Sequence[int], all_logits: bool) -> torch.Tensor:
+        ids = torch.tensor(tokens, dtype=torch.int64)
+        wanted = torch.arange(len(ids)) if all_logits else torch.tensor([len(ids) - 1])
+        return logits_of(self._model, ids, wanted)
 
     def _new_rows(self, count: int, dtype: torch.dtype) -> list[torch.Tensor]:
         return [torch.zeros(count, s.kv_heads, 2 * s.head_dim, dtype=dtype) for s in self.shapes]

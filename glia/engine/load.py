@@ -4,27 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from glia.engine.canonical import WideForward
 from glia.engine.families import check_family
 from glia.engine.fingerprint import numerics_class
+from glia.engine.frequencies import WideRotary
 from glia.engine.fused import FusedForward, can_fuse
 from glia.engine.huggingface import GeneralForward, layer_heads, layer_shapes, own_rotary
 from glia.engine.layer_zero import LayerZero
 from glia.engine.loaded import LoadedModel, ModelFacts
-from glia.engine.reading import read_config, read_weights
+from glia.engine.reading import read_config, read_exactly, read_weights
 from glia.engine.selftest import SelfTest
+from glia.engine.wide import WIDE, kept_bytes
 from glia.errors import ModelRefused
+from glia.graph.manifest import CANONICAL_DTYPE
+from glia.graph.numerics import CANONICAL
 from glia.graph.profile import KvScheme
 from glia.kv.attention import PooledAttention
 from glia.kv.dtypes import STORAGE_DTYPES
 from glia.kv.pool import Pool, num_slots_for
 
-_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+_DTYPES = {
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float32": torch.float32,
+    CANONICAL_DTYPE: WIDE,
+}
 
 Progress = Callable[[str, float], None]
 
@@ -38,7 +49,7 @@ class LoadSettings:
     """How a model is loaded.
 
     Attributes:
-        dtype: compute dtype: bfloat16, float16 or float32.
+        dtype: compute dtype: bfloat16, float16 or float32; float64 is the canonical class.
         block_size: S, tokens of a window.
         scheme: storage dtype of K and V.
         l0_bytes: cap of the pool, everything it allocates included.
@@ -46,6 +57,7 @@ class LoadSettings:
         num_threads: 0 leaves torch's own choice.
         adapters: LoRA directories, merged in this order.
         allow_fused: False keeps to the general path.
+        wide_bytes: of float64, weights are kept in it where they take at most so much.
     """
 
     dtype: str
@@ -56,6 +68,7 @@ class LoadSettings:
     num_threads: int = 0
     adapters: tuple[Path, ...] = ()
     allow_fused: bool = True
+    wide_bytes: int = 0
 
 
 def load_model(path: Path, settings: LoadSettings, on_progress: Progress = _silent) -> LoadedModel:
@@ -77,21 +90,32 @@ def load_model(path: Path, settings: LoadSettings, on_progress: Progress = _sile
     model = _read(path, settings)
     on_progress("running stock attention for comparison", 0.4)
     test = SelfTest(model, settings.block_size)
-    if settings.allow_fused and can_fuse(model):
+    if settings.dtype == CANONICAL_DTYPE:
+        loaded = _canonical(model, settings)
+    elif settings.allow_fused and can_fuse(model):
         on_progress("comparing the fused forward with the general one", 0.5)
         loaded = _fused_if_equal(model, test, settings) or _general(_read(path, settings), settings)
     else:
         loaded = _general(model, settings)
     on_progress("testing that decoding and prefill agree", 0.8)
     test.run(loaded)
-    loaded.numerics_class = numerics_class(
-        loaded.dtype, settings.scheme, torch.device(settings.device), is_packed=loaded.is_packed
-    )
+    loaded.numerics_class = _class_of(loaded, settings)
     on_progress("ready", 1.0)
     return loaded
 
 
+def _class_of(loaded: LoadedModel, settings: LoadSettings) -> str:
+    if settings.dtype == CANONICAL_DTYPE:
+        return CANONICAL
+    device = torch.device(settings.device)
+    return numerics_class(loaded.dtype, settings.scheme, device, is_packed=loaded.is_packed)
+
+
 def _read(path: Path, settings: LoadSettings) -> PreTrainedModel:
+    if settings.dtype == CANONICAL_DTYPE:
+        if settings.device != "cpu":
+            raise ModelRefused("the canonical class is computed on the CPU alone")
+        return read_exactly(path, settings.adapters)
     model = read_weights(path, _DTYPES[settings.dtype], settings.adapters)
     model.to(settings.device)  # type: ignore[arg-type]
     return model
@@ -106,12 +130,20 @@ def _over_pool(
     shapes = layer_shapes(model)
     num_slots = num_slots_for(settings.l0_bytes, shapes, size, dtype, context)
     pool = Pool(shapes, size, num_slots, dtype, device, context)
-    heads = layer_heads(model, own_rotary(model, min(context, num_slots * size)))
+    num_positions = min(context, num_slots * size)
+    tables = WideRotary(model).tables if dtype == WIDE else partial(own_rotary, model)
+    heads = layer_heads(model, tables(num_positions))
     attention = PooledAttention(pool, heads, STORAGE_DTYPES[settings.scheme])
     linears = (m for m in model.model.layers.modules() if isinstance(m, nn.Linear))
-    largest = max(linear.weight.nbytes for linear in linears)
+    largest = max(linear.weight.numel() for linear in linears) * dtype.itemsize
     facts = ModelFacts(shapes, heads, model.config.vocab_size, context, largest, layer_zero)
     return facts, pool, attention
+
+
+def _canonical(model: PreTrainedModel, settings: LoadSettings) -> LoadedModel:
+    facts, pool, attention = _over_pool(model, settings)
+    keep = kept_bytes(model) <= settings.wide_bytes
+    return LoadedModel(facts, pool, attention, WideForward(model, attention, keep=keep))
 
 
 def _general(model: PreTrainedModel, settings: LoadSettings) -> LoadedModel:

@@ -70,6 +70,11 @@ class LoadedModel:
         return self._attention.storage
 
     @property
+    def rounds_at_once(self) -> bool:
+        """Whether K and V are of fewer bits than they are computed in: the canonical class."""
+        return self.dtype == torch.float64
+
+    @property
     def block_size(self) -> int:
         """S, tokens of a window."""
         return self._pool.block_size

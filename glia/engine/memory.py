@@ -65,7 +65,8 @@ class TierMemory(Protocol):
         """The longest known chain of whole windows for `tokens`.
 
         Args:
-            exact: of the own numerics class only; else of any, the own one on a tie.
+            exact: of the own numerics class and `canonical` only; else of any, the own one on a
+                tie.
             domain: of the group whose windows are looked for from its start on.
         Raises: NotFound where that group is not known here.
         """

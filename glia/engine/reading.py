@@ -51,6 +51,15 @@ def widest_dtype(path: Path) -> torch.dtype:
     return reduce(torch.promote_types, found)
 
 
+def read_exactly(path: Path, adapters: Sequence[Path]) -> PreTrainedModel:
+    """Weights with the values that the files have; with adapters, in float64: a merged weight
+    has no other dtype.
+
+    Raises: BadModelFile, ModelRefused.
+    """
+    return read_weights(path, torch.float64 if adapters else widest_dtype(path), adapters)
+
+
 def read_weights(path: Path, dtype: torch.dtype, adapters: Sequence[Path]) -> PreTrainedModel:
     """Weights in one dtype, adapters merged: safetensors only, no code of the model's own.
 

@@ -29,6 +29,7 @@ from glia.graph.ids import (
     genesis_window,
     next_prefix,
 )
+from glia.graph.numerics import exact_with
 from glia.graph.profile import Profile
 from glia.graph.tokens import pack_tokens
 from glia.graph.window import WindowRecord
@@ -142,7 +143,7 @@ class LocalMemory:
     ) -> list[WindowId]:
         """The longest known chain of whole windows. Raises: NotFound where a group is asked for."""
         _check_domain(domain)
-        known = self._find, self._get, [self._class]
+        known = self._find, self._get, exact_with(self._class)
         chain = longest_chain(self._model_id, self._profile, tokens, *known, others=not exact)
         return [record.window_id for record in chain]
 

@@ -242,6 +242,7 @@ def _parse(argv: Several[str]) -> tuple[Path, BootSettings]:
     parser.add_argument("--convert-dir", type=Path, required=True)
     parser.add_argument("--l0-bytes", type=int, required=True)
     parser.add_argument("--staging-bytes", type=int, required=True)
+    parser.add_argument("--wide-bytes", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--max-running", type=int, required=True)
     parser.add_argument("--prefill-tokens", type=int, required=True)
@@ -254,6 +255,7 @@ def _parse(argv: Several[str]) -> tuple[Path, BootSettings]:
         convert_dir=given.convert_dir,
         l0_bytes=given.l0_bytes,
         staging_bytes=given.staging_bytes,
+        wide_bytes=given.wide_bytes,
         num_threads=given.threads,
         max_running=given.max_running,
         prefill_tokens=given.prefill_tokens,

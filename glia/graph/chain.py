@@ -21,6 +21,7 @@ from glia.graph.ids import (
     next_prefix,
     short,
 )
+from glia.graph.numerics import may_continue
 from glia.graph.profile import Profile
 from glia.graph.tokens import TOKEN_BYTES, pack_tokens
 from glia.graph.window import WindowRecord
@@ -97,6 +98,7 @@ def longest_chain(
                 and record.model_id == model_id
                 and record.profile_id == profile.profile_id
                 and (others or record.numerics_class in classes)
+                and (not reached or _may_continue(record, reached[-1][before[record.prev]].record))
             ):
                 here[window_id] = _Reached(record, before[record.prev])
                 is_other = record.numerics_class not in classes
@@ -165,7 +167,12 @@ def follows(record: WindowRecord, successor: WindowRecord) -> bool:
         and len(record.blocks) == len(successor.blocks)
         and record.model_id == successor.model_id
         and record.profile_id == successor.profile_id
+        and _may_continue(successor, record)
     )
+
+
+def _may_continue(record: WindowRecord, before: WindowRecord) -> bool:
+    return may_continue(record.numerics_class, before.numerics_class)
 
 
 def fork_point(one: Sequence[WindowRecord], other: Sequence[WindowRecord]) -> int:

@@ -21,7 +21,9 @@ from glia.graph.profile import (
 )
 from glia.graph.toml import read_toml
 
-DTYPES = ("bfloat16", "float16", "float32")
+NATIVE_DTYPES = ("bfloat16", "float16", "float32")
+CANONICAL_DTYPE = "float64"  # the canonical class is what is computed in it
+DTYPES = (*NATIVE_DTYPES, CANONICAL_DTYPE)
 MAX_PATH_CHARS = 1024
 MAX_ADAPTERS = 8
 
@@ -40,9 +42,10 @@ class Manifest:
 
     Attributes:
         source: a model directory or a GGUF file.
-        dtype: compute dtype, one of DTYPES.
+        dtype: compute dtype, one of DTYPES; float64 is the canonical class.
         adapters: adapters merged into the weights, in order.
-        kv_quant_scheme: how K/V is stored; None follows the compute dtype.
+        kv_quant_scheme: how K/V is stored; None follows the compute dtype, which is then not
+            float64.
     """
 
     source: str
@@ -105,7 +108,7 @@ def profile_of(
 
     Args:
         dtype_override: compute dtype instead of the manifest's; storage follows it
-            unless the manifest names a scheme.
+            unless the manifest names a scheme, or it is float64.
     Raises: ManifestError for values or shapes outside the limits.
     """
     return Profile(
@@ -117,12 +120,14 @@ def profile_of(
 
 
 def scheme_of(manifest: Manifest, dtype_override: str | None = None) -> KvScheme:
-    """How K/V is stored: as the manifest says, else as it is computed.
+    """How K/V is stored: as the manifest says, else as it is computed; never in float64.
 
     Raises: ManifestError for an unknown dtype.
     """
     dtype = dtype_override or manifest.dtype
-    if dtype not in _OF_DTYPE:
+    if dtype == CANONICAL_DTYPE:
+        dtype = manifest.dtype
+    if manifest.kv_quant_scheme is None and dtype not in _OF_DTYPE:
         allowed = ", ".join(DTYPES)
         raise ManifestError(f"unknown value {dtype[:80]!r}", key="dtype", hint=f"one of: {allowed}")
     return manifest.kv_quant_scheme or _OF_DTYPE[dtype]
@@ -138,6 +143,8 @@ def _fault(manifest: Manifest) -> tuple[str, str] | None:
         return "adapters", f"has {len(manifest.adapters)} items, {MAX_ADAPTERS} are allowed"
     if manifest.dtype not in DTYPES:
         return "dtype", f"unknown value {manifest.dtype[:80]!r}"
+    if manifest.dtype == CANONICAL_DTYPE and manifest.kv_quant_scheme is None:
+        return "dtype", "K/V is not stored in float64: say kv.kv_quant_scheme, too"
     if not is_block_size(manifest.block_size):
         return "kv.block_size", f"must be a multiple of 16 from 16 to {MAX_BLOCK_SIZE}"
     return None

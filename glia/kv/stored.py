@@ -25,6 +25,7 @@ class StoredAttention:
         before: per layer [..., G, 2 * D], P positions, storage dtype; any strides.
         rows: per layer [T, G, 2 * D], storage dtype, of all tokens that will come; written.
         unrounded: the same in `dtype`, or None where nobody asks.
+        claimed: per layer [T, G, 2 * D], as `rows`: what is attended to instead of them.
         dtype: what is computed in.
     """
 
@@ -35,11 +36,13 @@ class StoredAttention:
         rows: Sequence[torch.Tensor],
         unrounded: Sequence[torch.Tensor] | None,
         dtype: torch.dtype,
+        claimed: Sequence[torch.Tensor] | None = None,
     ) -> None:
         self._layers = layers
         self._before = before
         self._rows = rows
         self._unrounded = unrounded
+        self._read = rows if claimed is None else claimed
         self._dtype = dtype
         self._tiles = tiles_of(layers, dtype, rows[0].device)
         self._num_before = before[0].shape[:-2].numel()
@@ -85,7 +88,7 @@ class StoredAttention:
         both = torch.zeros(num_rows, heads.kv_heads, 2 * dim, dtype=self._dtype)
         before = self._before[layer]
         both[: self._num_before].view(before.shape).copy_(before)
-        both[self._num_before : length] = self._rows[layer][: length - self._num_before]
+        both[self._num_before : length] = self._read[layer][: length - self._num_before]
         keys, values = both[..., :dim], both[..., dim:]
         if heads.rotary is not None:
             cos, sin = heads.rotary.at(0, length)

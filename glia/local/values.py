@@ -284,6 +284,7 @@ class RunValue(Struct, frozen=True):
     ttft_ms: float | None = None
     tokens_per_s: float | None = None
     error: str | None = None
+    numerics_class: str = ""  # once an engine has it
 
 
 class ReasonValue(Struct, frozen=True):

@@ -194,6 +194,41 @@ def test_what_was_said_in_public_is_served_to_anyone(node: Gliad) -> None:
     as_peer(node, nothing)
 
 
+def test_a_conversation_is_computed_anew_and_shown_as_canonical(node: Gliad) -> None:
+    found = said(node, SECOND, "--raw", "--conversation", "again")
+    log = log_of(node, "again")
+    num_windows = len(log) // SIZE
+    dry = node.json("publish", "again", "--canonical", "--dry-run")
+    assert (dry["num_windows"], dry["num_new"]) == (num_windows, num_windows)
+    assert (dry["num_computed"], dry["compute_s"]) == (SIZE * num_windows, None)
+    now = node.json("publish", "again", "--canonical")
+    assert (now["num_windows"], now["num_new"]) == (num_windows, num_windows)
+    assert now["num_computed"] == SIZE * num_windows
+    assert now["compute_s"] > 0
+
+    async def body(peer: Peer) -> None:
+        (chain,) = await peer.find(log)  # what it was said with is shown to nobody
+        assert (chain.num_windows, chain.numerics_class) == (num_windows, "canonical")
+        records = await peer.records(chain.tip, chain.num_windows)
+        assert {record.numerics_class for record in records} == {"canonical"}
+        assert [token for record in records for token in record.tokens] == list(
+            log[: SIZE * num_windows]
+        )
+        assert await peer.blocks(records) == num_windows
+
+    as_peer(node, body)
+    with Client.connect(node.data_dir) as client:
+        assert client.conversation("again").about.tip == bytes.fromhex(found["tip"])
+    dry = node.json("publish", "again", "--canonical", "--dry-run")
+    assert (dry["num_new"], dry["num_computed"], dry["compute_s"]) == (0, 0, 0.0)
+    node("publish", "again", "--withdraw")
+
+    async def nothing(peer: Peer) -> None:
+        assert await peer.find(log) == ()
+
+    as_peer(node, nothing)
+
+
 @pytest.mark.spec(47)
 def test_what_was_said_in_private_is_answered_as_what_nobody_has(
     node: Gliad, tmp_path: Path

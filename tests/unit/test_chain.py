@@ -11,6 +11,7 @@ import pytest
 from glia.errors import MalformedParticle, NotFound
 from glia.graph.chain import fork_point, longest_chain, prefix_keys, walk
 from glia.graph.ids import PrefixKey, WindowId, genesis_window
+from glia.graph.numerics import exact_with
 from glia.graph.window import WindowRecord
 from tests.builders import MODEL, TINY, Chain, make_chain, make_tokens
 
@@ -89,6 +90,35 @@ def test_of_chains_as_long_the_one_with_the_fewest_windows_of_other_classes() ->
 def test_a_class_that_was_not_asked_for_is_not_used() -> None:
     chain = make_chain(2, numerics_class="native:other")
     assert Chains(chain).longest(chain.tokens) == []
+
+
+def test_canonical_windows_follow_canonical_ones_alone() -> None:
+    canonical = make_chain(4, numerics_class="canonical")
+    native = make_chain(2, tokens=canonical.tokens[:32], numerics_class="native:test")
+    false = make_chain(2, tokens=canonical.tokens[32:], numerics_class="canonical", base=native)
+    classes = exact_with("native:test")
+    known = Chains(native, false)
+    assert known.longest(canonical.tokens, *classes) == list(native.records)
+    assert known.longest(canonical.tokens, others=True) == list(native.records)
+    with pytest.raises(MalformedParticle):
+        walk(false.window_ids[-1], known.get)
+    both = Chains(native, false, canonical)
+    assert both.longest(canonical.tokens, *classes) == list(canonical.records)
+    assert both.longest(canonical.tokens, *exact_with("canonical")) == list(canonical.records)
+    above = make_chain(2, tokens=make_tokens(32, 3), numerics_class="native:test", base=canonical)
+    tokens = (*canonical.tokens, *above.tokens[64:])
+    assert Chains(above).longest(tokens, *classes) == list(above.records)
+    assert Chains(above).longest(tokens, "canonical") == list(canonical.records)
+
+
+def test_of_chains_as_long_the_own_one_is_exact_before_the_canonical_one() -> None:
+    own = make_chain(3, numerics_class="native:test")
+    canonical = make_chain(3, tokens=own.tokens, numerics_class="canonical")
+    known = Chains(own, canonical)
+    assert known.longest(own.tokens, *exact_with("native:test")) == list(own.records)
+    holes = Chains(own, canonical, holes=own.window_ids[2:])
+    assert holes.longest(own.tokens, *exact_with("native:test")) == list(canonical.records)
+    assert holes.longest(own.tokens, *exact_with("native:else")) == list(canonical.records)
 
 
 def test_a_find_that_lies_changes_nothing() -> None:

@@ -162,6 +162,7 @@ def test_a_chat_at_once(door: RunningDoor, scene: Scene) -> None:
             "conversation": "@00000001",
             "ttft_ms": 112.5,
             "exact": True,
+            "numerics_class": "",
             "warning": None,
         },
     }
@@ -183,6 +184,11 @@ def test_what_gliad_is_asked(door: RunningDoor, scene: Scene) -> None:
     door.ask(TEXT_URL, {**TEXT, "prompt": [1, 2, 3], "max_tokens": 5})
     call = scene.sent()
     assert (call.tokens, call.max_tokens, call.turn) == ([1, 2, 3], 5, None)
+
+
+def test_canonical_is_asked_for_in_float64(door: RunningDoor, scene: Scene) -> None:
+    door.ask(CHAT_URL, {**CHAT, "glia": {"numerics": "canonical"}})
+    assert scene.sent().dtype == "float64"
 
 
 def test_a_text_at_once(door: RunningDoor, scene: Scene) -> None:

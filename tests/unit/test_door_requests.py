@@ -274,6 +274,8 @@ def test_who_may_have_it() -> None:
         ({"glia": {"visibility": "group:"}}, "glia.visibility", "invalid_value"),
         ({"glia": {"visibility": "group:" + "x" * 80}}, "glia.visibility", "invalid_value"),
         ({"glia": {"visibility": 1}}, "glia.visibility", "invalid_type"),
+        ({"glia": {"numerics": "native"}}, "glia.numerics", "unsupported_value"),
+        ({"glia": {"numerics": ""}}, "glia.numerics", "unsupported_value"),
         ({"glia": {"system_visibility": ""}}, "glia.system_visibility", "invalid_value"),
         ({"glia": {"system_visibility": "public"}}, "glia.system_visibility", "invalid_value"),
         ({"glia": {"visibilty": "public"}}, "glia.visibilty", "unknown_parameter"),

@@ -59,6 +59,17 @@ def test_storage_follows_the_compute_dtype_unless_named(dtype: str, scheme: KvSc
     assert profile_of(named, SHAPES, "float32").scheme is KvScheme.F16
 
 
+def test_what_is_computed_in_float64_is_stored_as_it_would_be_else() -> None:
+    assert profile_of(Manifest("m"), SHAPES, "float64") == profile_of(Manifest("m"), SHAPES)
+    manifest = Manifest("m", dtype="float64", kv_quant_scheme=KvScheme.F16)
+    assert parse_manifest(format_manifest(manifest), "a.model") == manifest
+    assert profile_of(manifest, SHAPES).scheme is KvScheme.F16
+    with pytest.raises(ManifestError, match="not stored in float64"):
+        parse_manifest('source = "m"\ndtype = "float64"', "a.model")
+    with pytest.raises(ManifestError, match="float64"):  # nobody says how it is stored
+        profile_of(Manifest("m", dtype="float64"), SHAPES)
+
+
 @pytest.mark.spec(56)
 @pytest.mark.parametrize(
     ("line", "key"),
@@ -131,4 +142,4 @@ def test_what_could_not_be_read_is_not_written(change: dict[str, Any]) -> None:
 def test_an_unknown_dtype_is_refused() -> None:
     with pytest.raises(ManifestError, match="dtype") as caught:
         profile_of(Manifest("m"), SHAPES, "int8")
-    assert caught.value.hint == "one of: bfloat16, float16, float32"
+    assert caught.value.hint == "one of: bfloat16, float16, float32, float64"

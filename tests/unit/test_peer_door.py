@@ -13,7 +13,7 @@ from glia.graph.profile import PositionMode
 from glia.graph.window import WindowRecord
 from p2p.door import Expected, expected_blocks, take_block, take_record
 from p2p.walking import Question, Walk, record_bytes
-from tests.builders import MODEL, make_chain, make_profile
+from tests.builders import MODEL, make_chain, make_profile, make_tokens
 from tests.exchange_parts import question_of
 
 CHAIN = make_chain(6)
@@ -167,6 +167,19 @@ def test_a_walk_that_is_led_astray() -> None:
             walk_of(num_windows=num_windows).take(newest_first(*CHAIN.records))
     with pytest.raises(MalformedParticle, match="asked for"):
         walk_of(question_of(CHAIN, held=lambda _: other.records[-1]))
+
+
+def test_a_canonical_window_that_continues_another_class_is_refused() -> None:
+    native = make_chain(2, numerics_class="native:test")
+    false = make_chain(1, tokens=make_tokens(16, 5), numerics_class="canonical", base=native)
+    with pytest.raises(MalformedParticle, match="is canonical"):
+        Walk(question_of(false), false.tip, 3).take(newest_first(*false.records))
+
+    def held(window_id: WindowId) -> WindowRecord | None:
+        return native.records[-1] if window_id == native.tip else None
+
+    with pytest.raises(MalformedParticle, match="is canonical"):
+        Walk(question_of(false, held=held), false.tip, 3).take([false.records[-1].encoding])
 
 
 def test_a_chain_without_its_genesis() -> None:

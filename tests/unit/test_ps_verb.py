@@ -73,6 +73,17 @@ def test_names_that_were_refused_are_cut(
     assert len(say(capfd, "ps", "--json").json[1]["model"]) == 256
 
 
+def test_ps_names_classes_where_one_is_canonical(
+    gliad: FakeGliad, runs: list[RunValue], capfd: Any
+) -> None:
+    runs[:] = [
+        structs.replace(runs[0], numerics_class="canonical"),
+        structs.replace(runs[1], numerics_class="native:tile128,torch"),
+    ]
+    lines = [line.split() for line in say(capfd, "ps").out.splitlines()]
+    assert [line[1] for line in lines[:3]] == ["CLASS", "canonical", "native"]
+
+
 def test_ps_json(gliad: FakeGliad, runs: list[RunValue], capfd: Any) -> None:
     found = say(capfd, "ps", "--json").json
     assert [run["number"] for run in found] == [4, 3, 2, 1]

@@ -29,6 +29,7 @@ def test_run_json_has_the_promised_shape(gliad: FakeGliad, world: World, capfd: 
         "conversation": "@00000001",
         "finish_reason": "stop",
         "exact": True,
+        "numerics_class": "",
         "usage": {
             "prompt_tokens": 25,
             "completion_tokens": len(world.tokens),

@@ -72,11 +72,13 @@ class Publish(Call, frozen=True):
 
     num_tokens: None: all that there are now.
     dry: only say what would be.
+    canonical: compute them anew in float64, and show that.
     """
 
     name: Label
     num_tokens: Count | None = None
     dry: bool = False
+    canonical: bool = False
 
 
 class PublishReply(Reply, frozen=True):
@@ -86,6 +88,8 @@ class PublishReply(Reply, frozen=True):
     block_size: tokens of a window, 0 where no window of theirs is here.
     num_windows: whole windows that are here; num_new: of these were not visible before.
     hold_s: so long none of the new ones is announced, None: for ever; who asks is answered.
+    num_computed: tokens that were computed for that, or would be, in float64.
+    compute_s: so long that took, or is expected to take; None: not known before it was done once.
     """
 
     num_tokens: int
@@ -93,6 +97,8 @@ class PublishReply(Reply, frozen=True):
     num_windows: int
     num_new: int
     hold_s: float | None
+    num_computed: int = 0
+    compute_s: float | None = 0.0
 
 
 class Withdraw(Call, frozen=True):

@@ -28,7 +28,10 @@ class Generate(Call, frozen=True):
     Events: Progress (queued, loading, prefill), Emitted. Reply: Generated.
     `dtype` None takes the manifest's.
 
-    exact: use no K/V of another numerics class than the engine's; None: as network.exact says.
+    `dtype` float64 is the canonical class.
+
+    exact: use no K/V of another numerics class than the engine's, or canonical; None: as
+        network.exact says. What is computed in float64 uses none in any case.
     """
 
     model: Label
@@ -68,9 +71,10 @@ class Generated(Reply, frozen=True):
     timings_ms: dict[str, float]
     warning: str | None = None
     conversation: str = ""  # by gliad: where it was recorded, "" where it was not kept
-    exact: bool = True  # by gliad: all K and V are of the engine's own numerics class
+    exact: bool = True  # by gliad: all K and V are of the engine's own class, or canonical
     is_tainted: bool = False  # by gliad: it used K and V of peers that do not hold, it turned out
     fetched: FetchedValue | None = None  # by gliad
+    numerics_class: Label = ""  # by gliad: the engine's
 
 
 class Cancel(Call, frozen=True):
