@@ -130,7 +130,9 @@ class Peer:
 
 
 def as_peer(node: Gliad, body: Callable[[Peer], Coroutine[Any, Any, None]]) -> None:
-    attached = Attachments(Paths(node.data_dir).attachments).all()[0]
+    known = Attachments(Paths(node.data_dir).attachments)
+    attached = known.last("tiny", "float32")
+    assert attached is not None
 
     async def main() -> None:
         with trio.fail_after(60):
