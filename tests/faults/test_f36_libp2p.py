@@ -65,9 +65,9 @@ async def use(one: Node, victim: Node) -> None:
 
 async def part(one: Node, victim: Node) -> None:
     """End what there is between them, so that the next to connect is new."""
-    await one.host.disconnect(victim.host.get_id())
     with trio.fail_after(60):
-        while victim.is_connected(one):
+        while victim.is_connected(one):  # the directory may have dialled again
+            await one.host.disconnect(victim.host.get_id())
             await trio.sleep(0.01)
 
 
