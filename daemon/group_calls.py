@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -135,7 +136,7 @@ def _grant(table: Table, call: Grant, whom: _Whom) -> GrantReply:
     if whom.row is None:
         raise BadRequest(
             f"{call.who[:80]!r} is nobody that something can be granted",
-            hint="a neuron's id, a peer's id, or a card: gliad group card, on that node",
+            hint="a neuron's id, a peer's id, or a card, as `group card` prints it on that node",
         )
     now_s = int(time.time())
     wanted = structs.replace(
@@ -178,10 +179,13 @@ def _members(row: GroupRow, who: str) -> list[MemberRow]:
         return [meant]  # whom a delegate granted something
     if not found:
         raise NotFound(
-            f"{who[:80]!r} is no member of group {row.name}", hint=f"gliad group show {row.name}"
+            f"{who[:80]!r} is no member of group {row.name}",
+            hint=f"gliad group show {shlex.quote(row.name)}",
         )
     if len(found) > 1:
-        raise BadRequest(f"{who!r} does not say who", hint=f"gliad group show {row.name} --json")
+        raise BadRequest(
+            f"{who!r} does not say who", hint=f"gliad group show {shlex.quote(row.name)} --json"
+        )
     return found
 
 
@@ -201,7 +205,7 @@ def _whom(who: str, peering: Peering | None = None) -> _Whom:
         try:
             card = parse_card(of_text(CARD_TEXT, who))
         except MalformedParticle as error:
-            raise BadRequest(error.message, hint="gliad group card, on that node") from error
+            raise BadRequest(error.message, hint="`group card` prints one, on that node") from error
         return _Whom(MemberRow(ops=1, granted_s=0, neuron=card.neuron, peer=card.peer), card)
     if _NEURON.fullmatch(who):
         return _Whom(MemberRow(ops=1, granted_s=0, neuron=bytes.fromhex(who)))

@@ -6,6 +6,7 @@ Whoever made a group is its issuer: it alone says who is revoked, and begins epo
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -56,7 +57,7 @@ def issuer_of(row: GroupRow) -> Signer:
     if row.seed is None:
         raise NotPermitted(
             f"group {row.name} was made on another node, which alone can do that",
-            hint="ask whoever made it; gliad group show says where that is",
+            hint=f"gliad group show {shlex.quote(row.name)} says where that is: ask there",
         )
     return Signer(row.seed)
 

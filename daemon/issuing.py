@@ -7,6 +7,7 @@ its node's key, and no more than that.
 from __future__ import annotations
 
 import secrets
+import shlex
 
 from msgspec import structs
 
@@ -70,7 +71,9 @@ def scope_of(row: GroupRow, member: MemberRow, now_s: int, life_s: int) -> Scope
         begin_s, end_s = max(begin_s, had.not_before_s), min(end_s, had.expires_s)
         epoch = min(epoch, had.epoch)
     if end_s <= begin_s:
-        raise NotPermitted("what was granted is over", hint="gliad group show")
+        raise NotPermitted(
+            "what was granted is over", hint=f"gliad group show {shlex.quote(row.name)}"
+        )
     scope = Scope(
         group=row.group_id,
         audience=row.group_id if had is None else had.audience,
@@ -84,7 +87,8 @@ def scope_of(row: GroupRow, member: MemberRow, now_s: int, life_s: int) -> Scope
     )
     if had is not None and not (Op.DELEGATE in had.ops and scope.is_within(had)):
         raise NotPermitted(
-            f"this node may not grant that in group {row.name}", hint="gliad group show"
+            f"this node may not grant that in group {row.name}",
+            hint=f"gliad group show {shlex.quote(row.name)}",
         )
     return scope
 

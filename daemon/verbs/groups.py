@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -21,6 +22,7 @@ from glia.local.group_values import GroupValue, MemberValue
 
 _ID_END = 10  # characters of a peer's id
 _MAX_FILE_BYTES = 128 * 1024
+_WHENCE = "`group card` prints a card, on the node that joins; `grant CARD` a grant, on the other"
 
 
 def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
@@ -142,7 +144,9 @@ def _create(args: argparse.Namespace) -> int:
     with Client.connect(args.data_dir) as client:
         group = client.create_group(args.group)
     return _changed(
-        args, group, f"group {group.name} is made: gliad grant WHO --group {args.group}"
+        args,
+        group,
+        f"group {group.name} is made: gliad grant WHO --group {shlex.quote(args.group)}",
     )
 
 
@@ -176,7 +180,7 @@ def _member_row(member: MemberValue, now_s: float) -> tuple[str, ...]:
         ",".join(member.ops),
         member.model_id[:12] or "any",
         _ago(now_s - member.granted_s),
-        "revoked" if member.until_s is None else _until(member.until_s),
+        "it is revoked" if member.until_s is None else _until(member.until_s),
     )
 
 
@@ -246,20 +250,39 @@ def _revoke(args: argparse.Namespace) -> int:
 
 
 def _text(said: str, kind: str) -> str:
-    """Of a card or a grant: itself, what is in a file, or on stdin. Raises: BadRequest."""
-    if said.strip().startswith(kind):
-        return said.strip()
+    """Of a card or a grant: itself, what is in a file, or on stdin; what names somebody, as it is.
+
+    Raises: BadRequest (the other of the two; a file without one, or that is not there).
+    """
+    text = said.strip()
+    if not text.startswith((CARD_TEXT, GRANT_TEXT)):
+        if not _is_path(said):
+            return said
+        text = _content(said)
+    if text.startswith(kind):
+        return text
+    other = "a card" if text.startswith(CARD_TEXT) else "a grant"
+    if text.startswith((CARD_TEXT, GRANT_TEXT)):
+        raise BadRequest(f"that is {other}, not a {kind[5:-1]}", hint=_WHENCE)
+    raise BadRequest(f"{said[:80]}: neither a card nor a grant", hint=_WHENCE)
+
+
+def _is_path(said: str) -> bool:
+    if said.startswith(("/ip4/", "/ip6/", "/dns")):  # a peer's address
+        return False
+    return said == "-" or "/" in said or Path(said).is_file()
+
+
+def _content(said: str) -> str:
     try:
         if said == "-":
             return sys.stdin.read(_MAX_FILE_BYTES).strip()
-        if Path(said).is_file():
-            with Path(said).open(encoding="utf-8") as file:
-                return file.read(_MAX_FILE_BYTES).strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadRequest(
-            f"{said[:80]}: not a {kind.rstrip(':')}", hint="gliad group --help"
-        ) from error
-    return said
+        with Path(said).open(encoding="utf-8") as file:
+            return file.read(_MAX_FILE_BYTES).strip()
+    except OSError as error:
+        raise BadRequest(f"{said[:80]}: {error.strerror}", hint=_WHENCE) from error
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"{said[:80]}: neither a card nor a grant", hint=_WHENCE) from error
 
 
 def _changed(args: argparse.Namespace, group: GroupValue, said: str) -> int:

@@ -77,6 +77,7 @@ def test_a_group_is_shown(gliad: FakeGliad, capfd: Any) -> None:
     shown = ["ab" * 6, f"…{MEMBER.peer[-10:]}", "fetch", "any"]
     assert one.split() == [*shown, "1", "min", "ago", "in", "2", "h"]
     assert other.split()[:3] == ["unknown", "unknown", "fetch,delegate"]
+    assert other.endswith("it is revoked")  # until then: it was not
     assert say(capfd, "group", "show", "friends", "--json").json["members"][0]["peer"]
 
 
@@ -138,9 +139,35 @@ def test_cards_and_grants_come_as_text_files_or_on_stdin(
         monkeypatch.setattr("sys.stdin", io.StringIO(CARD))
         assert say(capfd, "revoke", source, "--group", "friends").code == 0
         assert sent(gliad, m.Revoke).who == CARD
+
+
+def test_what_is_neither_a_card_nor_a_grant_is_told_without_it(
+    gliad: FakeGliad, capfd: Any, tmp_path: Path
+) -> None:
+    path, absent = tmp_path / "a.text", tmp_path / "absent"
+    path.write_text("a secret of mine " * 99)
+    for words, told in (
+        (("group", "join", str(path)), "neither a card nor a grant"),
+        (("grant", str(path), "--group", "friends"), "neither a card nor a grant"),
+        (("group", "join", str(absent)), "No such file"),
+        (("group", "join", CARD), "that is a card, not a grant"),
+        (("grant", GRANT + "B" * 2000, "--group", "friends"), "that is a grant, not a card"),
+    ):
+        said = say(capfd, *words)
+        assert (said.code, said.out) == (BadRequest.exit_code, "")
+        assert told in said.err
+        assert "secret" not in said.err
+        assert "`group card`" in said.hint
     path.write_bytes(b"\xff\xfe")
-    said = say(capfd, "grant", str(path), "--group", "friends")
-    assert (said.code, said.out) == (BadRequest.exit_code, "")
+    assert say(capfd, "grant", str(path), "--group", "friends").code == BadRequest.exit_code
+    address = "/ip4/192.0.2.1/tcp/1/p2p/x"
+    assert say(capfd, "group", "join", address).code == 0
+    assert sent(gliad, m.JoinGroup).source == address
+
+
+def test_what_is_to_be_typed_next_can_be_typed(gliad: FakeGliad, capfd: Any) -> None:
+    said = say(capfd, "group", "create", "my friends")
+    assert said.err.endswith("--group 'my friends'\n")
 
 
 def test_what_is_revoked(gliad: FakeGliad, capfd: Any) -> None:
