@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -169,7 +168,7 @@ def _rotate(path: Path, num_kept: int) -> None:
             if one.exists():
                 os.replace(one, next_one)
         if older and path.exists():
-            shutil.copyfile(path, older[0])  # it is there all the time
+            write_private(older[0], path.read_bytes())  # it is there all the time
     except OSError as error:
         raise StoreBroken(
             f"{path}: {error.strerror}", hint="checkpoint.path in glia.toml"

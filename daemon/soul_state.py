@@ -16,7 +16,7 @@ import trio
 from msgspec import Meta
 
 from daemon.models_registry import write_whole
-from glia.errors import ConversationMoved, GliaError, StoreBroken
+from glia.errors import ConversationMoved, GliaError, MalformedParticle, StoreBroken
 from glia.graph.claim import MAX_CLAIM_BYTES, Claim, parse_claim
 from glia.graph.conversation import Begin
 from glia.graph.ids import short
@@ -163,7 +163,11 @@ class SoulState:
         found = await trio.to_thread.run_sync(_stamp, path, abandon_on_cancel=True)
         if found is None or seen.get(str(path)) == found:
             return
-        claim = await trio.to_thread.run_sync(read_claim, path, abandon_on_cancel=True)
+        try:
+            claim = await trio.to_thread.run_sync(read_claim, path, abandon_on_cancel=True)
+        except MalformedParticle:
+            seen[str(path)] = found  # told once: whoever can write there could fill the log
+            raise
         seen[str(path)] = found
         if claim is not None:
             await self.heed(claim)

@@ -307,6 +307,38 @@ def test_older_ones_are_kept_beside_it(tmp_path: Path) -> None:
         )
 
 
+def test_older_ones_are_private_and_write_through_no_link(tmp_path: Path) -> None:
+    """Others may write where checkpoints are kept."""
+    path, theirs = tmp_path / "soul.glia", tmp_path / "a file of mine"
+    theirs.write_bytes(b"as it was")
+    (tmp_path / "soul.glia.1").symlink_to(theirs)
+    old = body(tmp_path / "old", CheckpointConfig(1.0, str(path), 1, 0.0))
+    for number in range(2):
+        old.say("a", number)
+        trio.run(old.checkpointing._make_by_itself, path)
+    older = tmp_path / "soul.glia.1"
+    assert theirs.read_bytes() == b"as it was"
+    assert not older.is_symlink()
+    assert older.stat().st_mode & 0o777 == 0o600
+
+
+def test_noise_in_place_of_a_claim_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = body(tmp_path / "old")
+    old.say("a", 1, 2)
+    old.checkpoint(tmp_path / "soul.glia")
+    seen: dict[str, tuple[int, int]] = {}
+    claim_path(tmp_path / "soul.glia").write_bytes(b"noise")
+    for _ in range(3):
+        trio.run(old.state.look, seen)
+    assert len(caplog.records) == 1
+    claim_path(tmp_path / "soul.glia").unlink()
+    claim_path(tmp_path / "soul.glia").write_bytes(b"other noise")
+    trio.run(old.state.look, seen)
+    assert len(caplog.records) == 2
+
+
 def test_sizes_are_bounded_before_anything_is_read(
     tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
