@@ -72,8 +72,10 @@ class Condemning:
         hidden = self._memory.hidden
         num_before = len(hidden.condemned)
         hidden.condemn(window_ids)
-        names = await self._with_what_follows(window_ids)
-        hidden.condemn(names)
+        names, found = list(dict.fromkeys(window_ids)), list[WindowId]()
+        while len(found) < len(names):  # meanwhile one may come behind one that is not hidden yet
+            found, names = names, await self._with_what_follows(names)
+            hidden.condemn(names)
         self._memory.arrivals.checked(names)
         self._memory.records.forget(names)
         self._counters["windows_condemned"] += len(hidden.condemned) - num_before

@@ -74,7 +74,7 @@ class Sealer:
             payloads = source[done * step : (done + len(offsets)) * step]
             sealed, known = await self._fill(binding, anchor, tokens, payloads, offsets, salt)
             made = [anchor.window_id, *(window.record.window_id for window in sealed)]
-            self._acquit(made[1:])
+            self._acquit(made)
             if self._hidden.num_changes != seen or any(name in self._hidden for name in made):
                 give_back(self._arena, self._table, offsets)
                 seen = await self._until_forgotten(binding, made)
@@ -106,8 +106,13 @@ class Sealer:
         return seen
 
     def _acquit(self, made: Sequence[WindowId]) -> None:
-        """What was computed here is true, whoever attests the same."""
-        condemned = [name for name in made if name in self._hidden.condemned]
+        """What was computed here is true, whoever attests the same; if what it continues is.
+
+        Args: made: the window that is continued, and those that were computed.
+        """
+        if made[0] in self._hidden.condemned:
+            return
+        condemned = [name for name in made[1:] if name in self._hidden.condemned]
         if condemned:
             self._hidden.acquit(condemned)
             self.on_acquit(condemned)

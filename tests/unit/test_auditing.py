@@ -5,6 +5,7 @@ Real tiers, a real index and a real network on virtual time; the engine says wha
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,17 +16,19 @@ from daemon.arena import SharedMemory
 from daemon.auditing import Auditing
 from daemon.binding import Binding
 from daemon.condemning import Condemning
+from daemon.loading import make_room_behind
 from daemon.memory import Memory
 from glia.errors import NotFound
 from glia.graph.ids import ModelId, WindowId
 from glia.graph.neuron import Signer
-from glia.local.messages import AuditedWindow
+from glia.local.messages import AuditedWindow, Seal
 from glia.local.values import FindingValue
 from glia.store.foreign import Looked, Origin
 from glia.store.memory import MemoryStore
 from glia.store.published import Published
 from p2p.neurons import Neurons
 from tests.builders import CLASS, Chain
+from tests.node_parts import payload_of
 from tests.resolver_parts import MIB, SIGNER, Node, chain_of, head, links_of, run
 from tests.store_parts import sealed
 
@@ -250,6 +253,60 @@ def test_what_this_node_computes_itself_is_its_own_again(world: Callable[..., No
         await trio.sleep(0.1)
         assert await node.matched(CHAIN) == 3
         assert node.peering.published.foreign.flags(CHAIN.window_ids[:4]) == [False] * 3 + [True]
+
+    world(main)
+
+
+def test_what_continues_a_false_window_is_not_acquitted(
+    world: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine computed it from that window, which is found to be false as it is sealed."""
+
+    async def main(rig: Rig) -> None:
+        node, size = rig.node, CHAIN.profile.block_size
+        await fetched(rig)
+        rig.engine.verdicts[CHAIN.window_ids[0]] = "false"
+        fill = node.memory.sealer._fill
+
+        async def filled(*args: object) -> object:
+            await rig.examine(head(CHAIN, 1))
+            return await fill(*args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(node.memory.sealer, "_fill", filled)
+        staging = memoryview(payload_of(CHAIN, 1))
+        call = Seal(1, CHAIN.window_ids[0], size, list(CHAIN.tokens[size : 2 * size]), 0)
+        with pytest.raises(NotFound):
+            await node.memory.sealer.seal(BINDING, staging, call)
+        assert set(CHAIN.window_ids) <= node.memory.hidden.condemned
+        await trio.sleep(0.1)
+        assert node.peering.published.foreign.flags(CHAIN.window_ids[:2]) == [True, True]
+
+    world(main)
+
+
+def test_what_comes_while_windows_are_condemned_is_condemned_with_them(
+    world: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(rig: Rig) -> None:
+        memory, table = rig.node.memory, rig.node.memory.table
+        await fetched(rig, head(CHAIN, 40))
+        follows, late = Condemning._with_what_follows, iter(range(40, 43))
+
+        async def followed(self: Condemning, names: Sequence[WindowId]) -> list[WindowId]:
+            found = await follows(self, names)
+            for at in itertools.islice(late, 1):
+                room = await make_room_behind(
+                    table, memory.writer, CHAIN.profile.window_particle_bytes, 1
+                )
+                sizes = CHAIN.profile.particle_sizes
+                table.enter(room[0], CHAIN.records[at], CHAIN.keys[at], sizes, dirty=False)
+            return found
+
+        monkeypatch.setattr(Condemning, "_with_what_follows", followed)
+        rig.engine.verdicts[CHAIN.window_ids[10]] = "differs"
+        await rig.examine(head(CHAIN, 11))
+        assert {*CHAIN.window_ids[10:43]} <= memory.hidden.condemned
+        assert rig.origins(CHAIN)[42] == Origin(Looked.CONDEMNED)
 
     world(main)
 
