@@ -199,16 +199,16 @@ class Groups:
         """The same, of a group that this node is in: of another, nothing is done."""
         given = self._read(data)
         if given.group in self._rows:
-            self._take(given)
+            self._take(given, renews=True)
 
     # -- inside ------------------------------------------------------------------------------
 
     def _read(self, data: bytes) -> Given:
         return parse_grant(data, self._box(), self._rights.peer_key)
 
-    def _take(self, given: Given) -> GroupRow:
+    def _take(self, given: Given, *, renews: bool = False) -> GroupRow:
         with self._lock:
-            known = self._rows.get(given.group)
+            known = self.row(given.group) if renews else self._rows.get(given.group)
             row = issuing.joined(known, given, self._now_s())
             if known is None:
                 self._check_room()

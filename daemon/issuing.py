@@ -96,7 +96,7 @@ def scope_of(row: GroupRow, member: MemberRow, now_s: int, life_s: int) -> Scope
 def joined(row: GroupRow | None, given: Given, now_s: int) -> GroupRow:
     """A group as a grant says it is; what this node grants others in it stays.
 
-    Raises: BadRequest (the grant is older than what is known).
+    Raises: BadRequest (the grant is older than what is known, or of who may grant no more).
     """
     issuer = given.chain.tokens[0].claims.issuer
     fresh = GroupRow(
@@ -109,13 +109,17 @@ def joined(row: GroupRow | None, given: Given, now_s: int) -> GroupRow:
         homes=given.homes,
         given_s=given.time_s,
     )
+    last = given.revoked if row is None or given.revoked.follows(list_of(row)) else list_of(row)
+    if any(last.names(token.claims) for token in given.chain.tokens):
+        raise BadRequest(
+            f"a grant of group {given.name} that was revoked", hint="ask whoever made the group"
+        )
     if row is None:
         return fresh
     _check(row, given, now_s)
     known = {each.number: each for each in (*fresh.epochs, *row.epochs)}
     epochs = tuple(known[number] for number in sorted(known))[-MAX_EPOCHS:]
-    last = list_of(row)
-    revoked = fresh.revoked if given.revoked.follows(last) else row.revoked
+    revoked = fresh.revoked if last is given.revoked else row.revoked
     return structs.replace(
         fresh, name=row.name, epochs=epochs, revoked=revoked, members=row.members
     )

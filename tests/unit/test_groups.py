@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from daemon import group_changes as changes
-from daemon.group_file import GroupRow, MemberRow
+from daemon.group_file import EpochRow, GroupRow, MemberRow
 from daemon.groups import Groups
 from glia.errors import (
     BadRequest,
@@ -346,6 +346,55 @@ def test_a_list_is_not_rolled_back_by_a_later_grant(world: World) -> None:
     world.renew("cyd", giver="bob")
     assert changes.list_of(world.row("bob")).sequence < newest
     assert changes.list_of(world.row("cyd")).sequence == newest
+
+
+def test_a_delegate_that_was_revoked_gives_no_keys(world: World) -> None:
+    """It would make the epoch that its members encrypt under, and read on."""
+    for name in ("bob", "cyd"):
+        world.grant(name, Op.FETCH | Op.DELEGATE)
+        world.renew(name)
+    bob = world.nodes["bob"]
+    (gone,) = (row for row in world.row("ada").members if row.peer == bob._rights.peer_key)
+    world.nodes["ada"].change(world.group, lambda row, now_s: changes.revoked(row, [gone], now_s))
+    world.renew("cyd")
+    held = world.row("cyd")
+    bob.change(
+        world.group,
+        lambda row, _: structs.replace(
+            row,
+            epochs=(*row.epochs, EpochRow(9, b"9" * 32, NOW_S)),
+            revoked=held.revoked,
+        ),
+    )
+    world.grant("cyd", giver="bob")
+    world.clock.now_s += 10
+    with pytest.raises(BadRequest, match="revoked") as refused:
+        world.renew("cyd", giver="bob")
+    assert refused.value.hint
+    assert world.row("cyd") == held
+
+
+def test_a_group_that_is_left_while_it_is_renewed_stays_left(world: World) -> None:
+    world.grant("bob")
+    world.renew("bob")
+    bob = world.nodes["bob"]
+    world.clock.now_s += HOUR_S
+    (grant,) = world.nodes["ada"].grants_for(parse_card(bob.card()))
+
+    class Slow:
+        """A lock that is had when the group was left."""
+
+        def __enter__(self) -> None:
+            bob._lock = real
+            bob.leave(world.group)
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    real, bob._lock = bob._lock, Slow()  # type: ignore[assignment]
+    with pytest.raises(NotFound):
+        bob.renew(grant)
+    assert bob.all() == []
 
 
 def test_renewing_takes_only_groups_that_were_joined(world: World) -> None:
