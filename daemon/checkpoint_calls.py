@@ -16,6 +16,7 @@ from glia.local.values import MovedValue, RestoredValue
 
 CheckpointCall = m.Checkpoint | m.Restore | m.Heed | m.Moves
 
+_CLAIM = "FILE.claim is beside what was restored"
 _MOST_TOLD = 1000
 _SECOND_US = 1_000_000
 
@@ -84,11 +85,14 @@ async def _heed(parts: Parts, path: Path) -> None:
     try:
         claim = await trio.to_thread.run_sync(read_claim, path)
     except MalformedParticle as error:
-        raise BadCheckpoint(error.message) from error
+        raise BadCheckpoint(error.message, hint=_CLAIM) from error
     if claim is None:
-        raise BadRequest(f"{path}: No such file", hint="FILE.claim is beside what was restored")
+        raise BadRequest(f"{path}: No such file", hint=_CLAIM)
     if claim.soul.hex() != parts.soul.moves.soul:
-        raise BadCheckpoint("a claim of a Soul that made no checkpoint here")
+        raise BadCheckpoint(
+            "a claim of a Soul that made no checkpoint here",
+            hint="it is for the Body that made the checkpoint",
+        )
     await parts.soul.heed(claim)
 
 

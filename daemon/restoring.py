@@ -139,6 +139,11 @@ class Restoring:
             raise BadRequest(
                 f"another Body ({claim.holder.hex()[:12]}) has restored it since", hint=anyway
             )
+        if checkpoint.sequence == known.sequence and checkpoint.epoch < known.epoch:
+            raise BadRequest(
+                f"checkpoint {checkpoint.sequence} was restored by a Body already",
+                hint=f"{anyway}; what says more here stays",
+            )
         if checkpoint.sequence < known.sequence or checkpoint.epoch < known.epoch:
             raise BadRequest(
                 f"an older checkpoint: number {checkpoint.sequence} of move {checkpoint.epoch}, "

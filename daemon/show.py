@@ -19,6 +19,7 @@ import msgspec
 
 from daemon.commands import addressed
 from glia.errors import (
+    BadCheckpoint,
     BadModelFile,
     BadRequest,
     CapacityError,
@@ -36,6 +37,7 @@ from glia.errors import (
 # For an error that comes without a hint of its own: what its class lets one say.
 _LOG = "look at gliad.log in the data dir"
 _HINTS: dict[type[BaseException], str] = {
+    BadCheckpoint: "`checkpoint --to FILE` writes one, on the Body that has the conversations",
     BadModelFile: "get the model's files again, or convert them anew",
     CapacityError: "gliad status shows what is full",
     ConfigError: "the project's glia.toml shows every key, with default and unit",

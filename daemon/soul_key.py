@@ -11,6 +11,7 @@ from glia.errors import BadRequest
 from glia.graph.soul import LOCKED_BYTES, SECRET_BYTES, Soul, is_locked, lock_secret, unlock_secret
 
 _ANEW = "gliad soul import FILE brings one along, gliad soul create makes one"
+_WRITTEN = "`soul export FILE` writes one, on the Body that has it"
 _SALT_BYTES = 16
 
 
@@ -58,10 +59,10 @@ def read_carried(path: Path) -> bytes:
 
     Raises: BadRequest (none there, or neither), StoreBroken.
     """
-    data = read_or_make(path, lambda: _no_file(path), f"chmod 600 {path}")
+    data = read_or_make(path, lambda: _no_file(path), _WRITTEN)
     if len(data) == SECRET_BYTES or (is_locked(data) and len(data) == LOCKED_BYTES):
         return data
-    raise BadRequest(f"{path}: not a Soul's key", hint="gliad soul export FILE writes one")
+    raise BadRequest(f"{path}: not a Soul's key", hint=_WRITTEN)
 
 
 def unlocked(data: bytes, passphrase: str) -> bytes:
@@ -74,4 +75,4 @@ def _none() -> NoReturn:
 
 
 def _no_file(path: Path) -> NoReturn:
-    raise BadRequest(f"{path}: No such file", hint="gliad soul export FILE writes one")
+    raise BadRequest(f"{path}: No such file", hint=_WRITTEN)

@@ -12,6 +12,7 @@ from daemon.verbs.text import model_of, tokenizer_of
 from glia.client import Client
 from glia.client.conversations import Conversation
 from glia.errors import BadRequest
+from glia.graph.privacy import Visibility, parse_label
 from glia.local.messages import PublishReply
 from glia.model.tokenizer import Tokenizer
 from glia.model.turns import message_text
@@ -66,7 +67,7 @@ def _publish(args: argparse.Namespace) -> int:
     show.table(("ROLE", "LABEL", "TOKENS", "SHOWN", "TEXT"), _rows(found, now, tokenizer))
     if args.canonical:
         show.note(_cost(now, dry=args.dry_run))
-    show.note(addressed(_summary(name, now, dry=args.dry_run), args.data_dir))
+    show.note(addressed(_summary(found, now, dry=args.dry_run), args.data_dir))
     return 0
 
 
@@ -103,19 +104,26 @@ def _cost(now: PublishReply, *, dry: bool) -> str:
     return f"{now.num_computed:,} tokens would be computed in float64: {took}"
 
 
-def _summary(name: str, now: PublishReply, *, dry: bool) -> str:
+def _summary(found: Conversation, now: PublishReply, *, dry: bool) -> str:
     num_whole = now.num_tokens // now.block_size if now.block_size else 0
     said = f"{now.num_windows:,} full windows, {now.num_new:,} of them not shown before"
     if now.num_windows < num_whole:
         said += f"; {num_whole - now.num_windows:,} more are not stored here any more"
+    if any(_is_groups(each.visibility) for each in found.messages):
+        said += "; from what is a group's on, nothing is shown to others"
     if dry:
         return f"{said}. Nothing was published: this is a dry run"
     if not now.num_new:
         return said
-    take_back = f"gliad publish {name} --withdraw"
+    take_back = f"gliad publish {found.about.name} --withdraw"
     if now.hold_s is None:
         return f"{said}. Only who asks is told: {take_back} ends that"
     return f"{said}. Others are told in {now.hold_s:.0f} s: {take_back} takes it back"
+
+
+def _is_groups(label: str) -> bool:
+    parsed = parse_label(label)
+    return parsed is not None and parsed[0] is Visibility.AGGREGATE
 
 
 def _num_shown(now: PublishReply) -> int:

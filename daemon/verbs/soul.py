@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon import show
+from daemon.commands import addressed
 from daemon.data_dir import prepare
 from daemon.paths import Paths
 from daemon.soul_key import (
@@ -94,8 +95,10 @@ def _first_line(path: Path) -> str:
         with path.open("rb") as file:
             data = file.read(_MAX_PASSPHRASE_BYTES)
         return data.split(b"\n", 1)[0].decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadRequest(f"{path}: {error}", hint="name another file") from error
+    except OSError as error:
+        raise BadRequest(f"{path}: {error.strerror}", hint="name another file") from error
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"{path}: not text in UTF-8", hint="name another file") from error
 
 
 def _create(args: argparse.Namespace) -> int:
@@ -107,7 +110,8 @@ def _create(args: argparse.Namespace) -> int:
     name = keep_secret(paths.soul_key, new_secret()).name
     _tell(args, name, f"soul {name.hex()}")
     if not args.json:
-        show.note("carry its key to the next Body: gliad soul export FILE")
+        said = "carry its key to the next Body: gliad soul export FILE"
+        show.note(addressed(said, args.data_dir))
     return 0
 
 
@@ -170,5 +174,5 @@ def _lines(known: MovesReply) -> list[str]:
     moves = known.moves
     lines = [f"checkpoint {moves.sequence:,}, move {moves.epoch:,}"]
     if moves.num_moved:
-        lines.append(f"{moves.num_moved:,} conversations are at Body {moves.holder[:12]}")
+        lines.append(f"conversations at Body {moves.holder[:12]}: {moves.num_moved:,}")
     return lines

@@ -64,7 +64,10 @@ def _trace(args: argparse.Namespace) -> int:
     elif args.out is None:
         show.data(signed.encoding)
     if not signed.trace.windows and len(signed.trace.tokens) >= signed.trace.block_size:
-        show.note("its windows are not here any more: the trace says its tokens only")
+        show.note(
+            "none of its windows is named, being a group's or not stored here any more: "
+            "the trace says its tokens only"
+        )
     return 0
 
 
@@ -177,6 +180,8 @@ def _lines(signed: SignedTrace, verdict: Verdict) -> list[str]:
 
 def _finding(verdict: Verdict) -> str:
     match verdict.finding:
+        case Finding.CONFIRMED if verdict.is_exact and not verdict.num_windows:
+            return "this model chooses these tokens; no window was there to compare"
         case Finding.CONFIRMED if verdict.is_exact:
             return "byte for byte what this model computes, and chooses"
         case Finding.CONFIRMED:

@@ -169,6 +169,8 @@ def test_what_is_not_its_souls_or_altered_or_old_is_refused_and_nothing_is_resto
             other.restore(file, secret=secret)
         other.forget("story")
         assert other.restore(file, secret=secret).claim == str(claim_path(file))
+        with pytest.raises(BadRequest, match="was restored by a Body already"):
+            other.restore(file, secret=secret)
         with pytest.raises(BadRequest, match="older checkpoint: number 1 of move 0"):
             other.restore(first, secret=secret)
         assert other.restore(first, secret=secret, anyway=True).conversations[0].what == "newer"

@@ -278,6 +278,9 @@ def test_from_the_command_line(
     refused(gliad(node, "verify", str(file)), 2, "no model here is known to be 010101")
     refused(gliad(node, "verify", str(tmp_path / "absent")), 2, "No such file")
     refused(gliad(node, "trace", "absent"), 2, "no conversation")
+    say(client, "few", 5, 6, HOT)  # no window of it can be compared, and none is said to be
+    file.write_bytes(client.trace("few").encoding)
+    assert gliad(node, "verify", str(file)).stdout.startswith("confirmed: this model chooses")
 
 
 def test_spans_of_a_call_are_checked(client: Client, signed: SignedTrace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from glia.errors import BadRequest, NetworkError, UnknownConversation
 from glia.local import messages as m
@@ -51,6 +52,16 @@ def test_it_lists_what_is_shown_of_each_message(gliad: FakeGliad, story: Kept, c
         "4 full windows, 3 of them not shown before; 1 more are not stored here any more. "
         "Others are told in 60 s: gliad publish story --withdraw takes it back\n"
     )
+
+
+def test_what_is_a_groups_is_not_shown_and_the_reason_is_told(
+    gliad: FakeGliad, world: World, story: Kept, capfd: Any
+) -> None:
+    world.publish = m.PublishReply(0, 0, 16, 0, 0, 60.0)
+    assert "group" not in say(capfd, "publish", "story").err
+    asked, answered = story.messages
+    story.messages[:] = [structs.replace(asked, visibility="group:friends"), answered]
+    assert "what is a group's on, nothing is shown" in say(capfd, "publish", "story").err
 
 
 def test_a_dry_run_publishes_nothing_and_says_so(
