@@ -28,12 +28,13 @@ def x25519(secret: bytes, u: bytes) -> bytes:
     return (x2 * pow(z2, _P - 2, _P) % _P).to_bytes(32, "little")
 
 
-def keys(shared: bytes, fields: list[bytes]) -> tuple[bytes, bytes]:
-    """The client's and the server's. HKDF is RFC 5869's."""
-    info = b"glia bulk 2" + b"".join(len(each).to_bytes(4, "big") + each for each in fields)
+def keys(shared: bytes, fields: list[bytes]) -> tuple[bytes, bytes, bytes]:
+    """The client's, the server's, and what is shown. HKDF is RFC 5869's."""
+    info = b"glia bulk 3" + b"".join(len(each).to_bytes(4, "big") + each for each in fields)
     secret = hmac.digest(bytes(32), shared, hashlib.sha256)
     one = hmac.digest(secret, info + b"\1", hashlib.sha256)
-    return one, hmac.digest(secret, one + info + b"\2", hashlib.sha256)
+    two = hmac.digest(secret, one + info + b"\2", hashlib.sha256)
+    return one, two, hmac.digest(secret, two + info + b"\3", hashlib.sha256)
 
 
 def seal(key: bytes, number: int, plain: bytes) -> bytes:

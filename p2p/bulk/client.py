@@ -96,7 +96,7 @@ class BulkDialer:
         keys = ephemeral.keys(answer.share, agreement)
         sock = await _connect(ip, answer.port)
         try:
-            await _show(sock, answer.ticket)
+            await _show(sock, keys.shown)
         except BaseException:
             sock.close()
             raise
@@ -148,9 +148,9 @@ async def _connect(ip: str, port: int) -> trio.socket.SocketType:
     return sock
 
 
-async def _show(sock: trio.socket.SocketType, ticket: bytes) -> None:
+async def _show(sock: trio.socket.SocketType, shown: bytes) -> None:
     """Raises: PeerLost."""
-    view = memoryview(ticket)
+    view = memoryview(shown)
     try:
         while view:
             view = view[await sock.send(view) :]

@@ -1,4 +1,4 @@
-"""The two keys of a bulk stream, from what both sides told each other over libp2p.
+"""The keys of a bulk stream, and what is shown for it, from what was said over libp2p.
 
 libp2p has proved who the other side is, so the shares need no signature; and they are made
 for one stream and forgotten, so that what is recorded cannot be read later.
@@ -16,7 +16,7 @@ from glia.errors import RemoteProtocolError
 from p2p.host import PeerId
 
 KEY_BYTES = 32
-_LABEL = b"glia bulk 2"
+_LABEL = b"glia bulk 3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,16 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Of AES-256-GCM, one for each direction."""
+    """Of AES-256-GCM, one for each direction.
+
+    Attributes:
+        shown: 32 bytes in the clear, by which the server knows which stream a connection is of.
+            Neither side can choose them: a server tells its client which port to send them to.
+    """
 
     of_client: bytes
     of_server: bytes
+    shown: bytes
 
 
 class Ephemeral:
@@ -79,6 +85,6 @@ class Ephemeral:
 
 
 def derive(shared: bytes, agreement: Agreement) -> Keys:
-    """Both keys of the stream. Args: shared: what X25519 gave, 32 bytes."""
-    made = HKDF(SHA256(), 2 * KEY_BYTES, None, agreement.transcript).derive(shared)
-    return Keys(made[:KEY_BYTES], made[KEY_BYTES:])
+    """All of the stream's. Args: shared: what X25519 gave, 32 bytes."""
+    made = HKDF(SHA256(), 3 * KEY_BYTES, None, agreement.transcript).derive(shared)
+    return Keys(made[:KEY_BYTES], made[KEY_BYTES : 2 * KEY_BYTES], made[2 * KEY_BYTES :])

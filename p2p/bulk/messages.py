@@ -1,4 +1,4 @@
-"""What is said over /glia/bulk/2."""
+"""What is said over /glia/bulk/3."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Meta
 from glia.errors import RemoteProtocolError
 from p2p.messages import Message
 
-BULK = "/glia/bulk/2"
+BULK = "/glia/bulk/3"
 TICKET_BYTES = 32
 SHARE_BYTES = 32
 
@@ -29,7 +29,7 @@ class OpenBulk(Message, frozen=True):
 
 
 class BulkTicket(Message, frozen=True):
-    """Connect to this TCP port, at the address this stream goes to, and show this ticket.
+    """Connect to this TCP port, at the address this stream goes to, and show what follows from it.
 
     Attributes:
         share: the server's public key of X25519, made for this stream.

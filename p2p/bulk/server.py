@@ -54,7 +54,7 @@ class _Grant:
 
 
 class BulkServer:
-    """Serves on TCP what its host's peers ask for over /glia/bulk/2.
+    """Serves on TCP what its host's peers ask for over /glia/bulk/3.
 
     The libp2p stream stays open as long as the TCP connection: with the libp2p connection,
     or a ban, that ends too.
@@ -70,7 +70,7 @@ class BulkServer:
         self._handlers: dict[str, Handler] = {}
         self._listeners: list[trio.SocketListener] = []
         self._port: int | None = None
-        self._grants: dict[bytes, _Grant] = {}  # by ticket, until it is shown
+        self._grants: dict[bytes, _Grant] = {}  # by what is to be shown, until it is
         self._num_streams = Counter[PeerId]()
         self._pending: dict[trio.CancelScope, str] = {}  # and the address; without a ticket yet
         self._num_pending = Counter[str]()
@@ -120,17 +120,17 @@ class BulkServer:
 
     async def _grant(self, stream: Stream, grant: _Grant, port: int) -> None:
         """Give the ticket; stay until the stream that it is for has ended, or is not wanted."""
-        ticket = grant.agreement.ticket
         self._num_streams[stream.peer] += 1
-        self._grants[ticket] = grant
+        self._grants[grant.keys.shown] = grant
         grant.asked.deadline = trio.current_time() + self._limits.ticket_s
         try:
-            answer = BulkTicket(port, ticket, grant.agreement.server_share)
+            agreed = grant.agreement
+            answer = BulkTicket(port, agreed.ticket, agreed.server_share)
             with grant.asked:
                 await stream.send_all(encode_frame(encode(answer)))
                 await stream.receive_some(1)
         finally:
-            self._grants.pop(ticket, None)
+            self._grants.pop(grant.keys.shown, None)
             self._num_streams -= Counter((stream.peer,))
             grant.served.cancel()
         if grant.asked.cancelled_caught:

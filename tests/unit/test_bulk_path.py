@@ -22,6 +22,7 @@ from p2p.host import PeerId, Stream
 from p2p.messages import encode
 from tests.bulk_parts import (
     ECHO,
+    LOOPBACK,
     OnLoopback,
     Pair,
     is_closed,
@@ -326,12 +327,17 @@ async def assert_serves(both: Pair) -> None:
     await stream.reset()
 
 
+def shown_by(both: Pair, ticket: BulkTicket) -> bytes:
+    """What the one shows that was given the ticket."""
+    return both.ephemeral.keys(ticket.share, agreed(both, ticket)).shown
+
+
 async def by_hand(
     both: Pair, ticket: BulkTicket, ephemeral: Ephemeral, agreement: Agreement
 ) -> BulkStream:
     """Greetings with that secret, in that belief. Raises: PeerLost."""
     keys = ephemeral.keys(ticket.share, agreement)
-    sock = await both.dial(ticket.ticket)
+    sock = await both.dial(shown_by(both, ticket))
     stream = BulkStream(plain_socket(sock), keys.of_client, keys.of_server, both.b.peer_id)
     both.streams.append(stream)
     with trio.fail_after(60):
@@ -403,6 +409,32 @@ def test_who_takes_the_connection_for_anothers() -> None:
                 await by_hand(both, ticket, both.ephemeral, agreed(both, ticket, client, server))
         assert both.server.counters["streams"] == 0
         await assert_serves(both)
+
+    run(main)
+
+
+def test_who_names_a_port_chooses_nothing_of_what_is_sent_there() -> None:
+    """It may be another's port at the same address, and say anything to it."""
+    chosen = b"GET /reboot HTTP/1.0\r\n\r\n".ljust(32)
+
+    async def main(both: Pair) -> None:
+        listener = (await trio.open_tcp_listeners(0, host=LOOPBACK))[0]
+        port = listener.socket.getsockname()[1]
+
+        async def give(stream: Stream) -> None:
+            answer = BulkTicket(port, chosen, Ephemeral().share)
+            await stream.send_all(encode_frame(encode(answer)))
+            await stream.receive_some(1)
+
+        both.b.serve(BULK, give)
+        heard = b""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(both.open)
+            async with await listener.accept() as came:
+                while len(heard) < 32:
+                    heard += await came.receive_some()
+        await listener.aclose()
+        assert chosen[:8] not in heard
 
     run(main)
 
@@ -504,7 +536,7 @@ def test_strangers_are_shown_the_door(said: bytes) -> None:
 def test_a_handshake_that_stops_or_is_none(said: bytes) -> None:
     async def main(both: Pair) -> None:
         _, ticket = await both.ask()
-        sock = await both.dial(ticket.ticket + said)
+        sock = await both.dial(shown_by(both, ticket) + said)
         with trio.fail_after(60):
             assert not await sock.recv(100)
         assert both.server.counters["streams"] == 0
@@ -520,7 +552,7 @@ def test_a_byte_at_a_time_is_too_slow() -> None:
         sock = await both.dial()
         watch = Stopwatch()
         with pytest.raises(OSError):  # noqa: PT011, PT012
-            for byte in ticket.ticket:
+            for byte in shown_by(both, ticket):
                 await sock.send(bytes([byte]))
                 await trio.sleep(0.05)
         assert watch.took_s() < 1

@@ -70,9 +70,9 @@ def fields() -> list[bytes]:
 
 def test_keys() -> None:
     shared = bytes.fromhex(VECTORS["shared"])
-    given = (VECTORS["key_of_client"], VECTORS["key_of_server"])
+    given = (VECTORS["key_of_client"], VECTORS["key_of_server"], VECTORS["shown"])
     ours = derive(shared, agreement())
-    assert (ours.of_client.hex(), ours.of_server.hex()) == given
+    assert (ours.of_client.hex(), ours.of_server.hex(), ours.shown.hex()) == given
     assert tuple(each.hex() for each in keys(shared, fields())) == given
     client, server = (bytes.fromhex(VECTORS[f"{role}_secret"]) for role in ("client", "server"))
     base = (9).to_bytes(32, "little")
@@ -103,7 +103,7 @@ def test_every_part_of_an_agreement_is_bound() -> None:
         }.items()
     ]
     made = [derive(shared, each) for each in (agreed, *changed)]
-    assert len({key for each in made for key in (each.of_client, each.of_server)}) == 14
+    assert len({key for each in made for key in (each.of_client, each.of_server, each.shown)}) == 21
 
 
 def test_records() -> None:
@@ -160,10 +160,10 @@ def test_answers_that_are_none(answer: BulkTicket | OpenBulk) -> None:
         decode_answer(encode(answer))
 
 
-def foreign_client(port: int, ticket: bytes, ours: bytes, theirs: bytes) -> bytes:
+def foreign_client(port: int, ours: bytes, theirs: bytes, shown: bytes) -> bytes:
     """The TCP half of the page, blocking. Returns: what "hello" is answered with."""
     with socket.create_connection((LOOPBACK, port), timeout=10) as sock:
-        sock.sendall(ticket + seal(ours, 0, b"") + seal(ours, 1, b"hello") + seal(ours, 2, b""))
+        sock.sendall(shown + seal(ours, 0, b"") + seal(ours, 1, b"hello") + seal(ours, 2, b""))
         heard = b""
         while part := sock.recv(1000):
             heard += part
@@ -197,7 +197,7 @@ def test_a_client_made_of_the_page() -> None:
         ticket, their_share = answer[21:53], answer[55:]
         said = [ECHO.encode(), both.a.peer_id.encode(), both.b.peer_id.encode()]
         made = keys(x25519(secret, their_share), [*said, share, their_share, ticket])
-        heard = await trio.to_thread.run_sync(foreign_client, port, ticket, *made)
+        heard = await trio.to_thread.run_sync(foreign_client, port, *made)
         assert heard == b"hello"
 
     run(main)

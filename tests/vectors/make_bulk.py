@@ -48,6 +48,7 @@ def main() -> None:
         "shared": shared.hex(),
         "key_of_client": keys.of_client.hex(),
         "key_of_server": keys.of_server.hex(),
+        "shown": keys.shown.hex(),
         "records_of_client": [[each.hex(), bytes(sealer.seal(each)).hex()] for each in plains],
     }
     path = Path(__file__).with_name("bulk.json")
