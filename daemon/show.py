@@ -82,12 +82,18 @@ def to_json(value: Any) -> Any:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns by the widest cell, two spaces apart, to stdout."""
-    lines = [tuple(head), *(tuple(row) for row in rows)]
+    """Columns by the widest cell, two spaces apart, to stdout; for people, who see each cell as
+    `plain` has it."""
+    lines = [tuple(head), *(tuple(map(plain, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         _out("  ".join(cells).rstrip() + "\n")
+
+
+def plain(text: str) -> str:
+    """Without what a terminal would obey: others gave some of the names that are shown."""
+    return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def line(text: str) -> None:

@@ -139,7 +139,7 @@ def _notes(got: RestoreReply, absent: set[str], *, dry: bool) -> list[str]:
     if got.total > len(got.conversations):
         lines.append(f"and {got.total - len(got.conversations):,} more conversations")
     if absent:
-        named = ", ".join(sorted(absent))
+        named = show.plain(", ".join(sorted(absent)))
         lines.append(f"not known by their model_id here yet: {named}; gliad models add NAME PATH")
     if dry:
         lines.append("nothing was changed")

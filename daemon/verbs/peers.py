@@ -154,5 +154,5 @@ def _seen(peer: PeerValue, now_s: float) -> str:
 
 def _name(said: str) -> str:
     """What a peer says that it is can be anything."""
-    shown = "".join(each if each.isprintable() else "?" for each in said) or "unknown"
+    shown = show.plain(said) or "unknown"
     return shown if len(shown) <= _MAX_NAME else shown[: _MAX_NAME - 1] + "…"

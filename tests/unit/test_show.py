@@ -55,3 +55,10 @@ def test_an_aside_is_dim_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> 
         show.aside("x")
         said.append(stream.getvalue())
     assert said == ["x\n", "\x1b[2mx\x1b[0m\n", "x\n"]
+
+
+def test_no_cell_of_a_table_is_obeyed_by_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A checkpoint, or a peer, says what a model is called."""
+    show.table(("NAME", "MODEL"), [("a", "m\x1b]52;c;ZXZpbA==\x07\r\nb\u202e é…")])
+    said = capsys.readouterr().out
+    assert said == "NAME  MODEL\na     m?]52;c;ZXZpbA==???b? é…\n"
