@@ -253,7 +253,7 @@ async def _base(conversations: Conversations, name: str, call: Generate | Explai
     if call.dtype is not None and call.dtype != begin.dtype:
         raise BadRequest(
             f"{name} is computed in {begin.dtype}, not in {call.dtype}",
-            hint="leave the dtype out, or begin a new conversation",
+            hint="leave --dtype and --canonical out, or begin a new conversation",
         )
     kept = pack_tokens(call.tokens[:keep])
     if replay.tokens[: len(kept)] != kept:

@@ -45,7 +45,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     audit.add_argument("--peer", metavar="PEER", help="what this peer's neuron attests")
     audit.add_argument("--model", metavar="MODEL", help="what came of this model")
     audit.add_argument(
-        "--sample", type=_share, default=1.0, metavar="P", help="the share drawn; default: 1, all"
+        "--sample", type=_share, metavar="P", help="the share drawn; default: 1, all"
     )
     audit.add_argument("--json", action="store_true")
     audit.set_defaults(verb=_audit)
@@ -78,6 +78,9 @@ def _audit(args: argparse.Namespace) -> int:
     wanted = [args.tip, args.peer, args.model]
     if sum(each is not None for each in wanted) > 1:
         raise BadRequest("one of TIP, --peer and --model", hint="gliad audit --help")
+    if args.sample is not None and not any(each is not None for each in wanted):
+        raise BadRequest("a share of what: TIP, --peer or --model", hint="gliad audit --help")
+    sample = 1.0 if args.sample is None else args.sample
     with Client.connect(args.data_dir) as client:
         if not any(each is not None for each in wanted):
             return _known(client, args)
@@ -91,15 +94,15 @@ def _audit(args: argparse.Namespace) -> int:
                 model_id=model_id_of(client.models(), args.model)
                 if args.model is not None
                 else None,
-                sample=args.sample,
+                sample=sample,
                 on_progress=progress,
             )
         finally:
             progress.clear()
     if args.json:
-        show.as_json(_as_dict(reply, args.sample))
+        show.as_json(_as_dict(reply, sample))
         return 0
-    for line in _lines(reply, args.sample):
+    for line in _lines(reply, sample):
         show.line(addressed(line, args.data_dir))
     return 0
 

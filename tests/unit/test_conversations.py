@@ -175,8 +175,9 @@ def test_another_model_or_dtype_is_refused_and_named(directory: Path) -> None:
     other = attach_of(b"\xee" * 32)
     with pytest.raises(BadRequest, match=r"a is of model echo \(000102030405\), not of echo \(ee"):
         run(talk, talks, [*PROMPT, 7, 1], [1], turn_of("a", 41), attach=other)
-    with pytest.raises(BadRequest, match="computed in float32, not in bfloat16"):
+    with pytest.raises(BadRequest, match="computed in float32, not in bfloat16") as refused:
         run(talk, talks, [*PROMPT, 7, 1], [1], turn_of("a", 41), dtype="bfloat16")
+    assert "--canonical" in str(refused.value.hint)
     assert bytes_of(directory) == before
 
     async def dtype() -> str | None:
