@@ -6,6 +6,7 @@ import logging
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from daemon.aside import next_aside
-from glia.errors import BadRequest, MalformedParticle, StoreBroken
+from daemon.conversation_io import erase_file
+from glia.errors import BadRequest, MalformedParticle, StoreBroken, UnknownConversation
 from glia.graph.capability import parse_chain
 from glia.graph.group import Epoch, GroupId, GroupSecret, group_id_of
 from glia.graph.ids import ID_BYTES
@@ -133,13 +135,9 @@ class GroupFiles:
             ) from error
 
     def remove(self, group: GroupId) -> None:
-        """Of a group that was left. Raises: StoreBroken."""
-        path = self._path(group)
-        try:
-            path.unlink(missing_ok=True)
-            sync_directory(self._directory)
-        except OSError as error:
-            raise StoreBroken(f"{path}: {error.strerror}") from error
+        """Of a group that was left: overwritten first. Raises: StoreFull, StoreBroken."""
+        with suppress(UnknownConversation):  # it is gone
+            erase_file(self._path(group))
 
     def _path(self, group: GroupId) -> Path:
         return self._directory / f"{group.hex()}.group"

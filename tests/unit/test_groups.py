@@ -374,6 +374,20 @@ def test_a_delegate_that_was_revoked_gives_no_keys(world: World) -> None:
     assert world.row("cyd") == held
 
 
+def test_the_secrets_of_a_group_that_is_left_are_overwritten(world: World, tmp_path: Path) -> None:
+    world.grant("bob")
+    world.renew("bob")
+    bob = world.nodes["bob"]
+    (file,) = (path for path in tmp_path.rglob(f"{world.group.hex()}.group") if "bob" in str(path))
+    (kept := tmp_path / "the same bytes on disk").hardlink_to(file)
+    secret = bob.secret_of(world.group)
+    assert secret is not None
+    assert secret in kept.read_bytes()
+    bob.leave(world.group)
+    assert not file.exists()
+    assert not any(kept.read_bytes())
+
+
 def test_a_group_that_is_left_while_it_is_renewed_stays_left(world: World) -> None:
     world.grant("bob")
     world.renew("bob")
