@@ -88,8 +88,8 @@ def _sentence(reason: ReasonValue, tokens: Sequence[int], tokenizer: Tokenizer |
             return f"{at} it was known in {_where(reason)} and has been evicted since"
         case "quarantined" if reason.detail == "attested":
             return (
-                f"{at} what peers sent does not hold, or is attested by who was caught lying, and "
-                "is not used: gliad trust"
+                f"{at} what peers sent does not hold, or is attested by who was caught lying or "
+                "was said never to be trusted, and is not used: gliad trust"
             )
         case "quarantined":
             return f"{at} what was stored was damaged and has been set aside"

@@ -19,6 +19,10 @@ CASES = {
     "class": (ReasonValue("class", 0, detail="native:x"), "(native:x), which is not used"),
     "evicted": (ReasonValue("evicted", 16, "story"), "was known in conversation story"),
     "quarantined": (ReasonValue("quarantined", 16), "damaged and has been set aside"),
+    "attested": (
+        ReasonValue("quarantined", 16, detail="attested"),
+        "by who was caught lying or was said never to be trusted, and is not used: gliad trust",
+    ),
     "new": (ReasonValue("new", 16), "from token 16 on it is new"),
     "last": (
         ReasonValue("last", 24),
