@@ -22,6 +22,7 @@ _WHAT = {
     "same": "is here",
     "newer": "is here, and says more",
 }
+_WOULD = {"new": "is not here", "goes_on": "would go on"}
 _COPY_BYTES = 1024 * 1024
 
 
@@ -121,10 +122,11 @@ def _restore(args: argparse.Namespace) -> int:
     if args.json:
         show.as_json(_as_dict(got, dry=args.dry_run))
         return 0
+    words = {**_WHAT, **_WOULD} if args.dry_run else _WHAT
     show.table(
         ("NAME", "MODEL", "MESSAGES", "TOKENS", "WHAT"),
         [
-            (r.name, r.model, f"{r.num_messages:,}", f"{r.num_tokens:,}", _WHAT.get(r.what, r.what))
+            (r.name, r.model, f"{r.num_messages:,}", f"{r.num_tokens:,}", words.get(r.what, r.what))
             for r in got.conversations
         ],
     )

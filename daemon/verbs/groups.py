@@ -92,6 +92,12 @@ def _add_group_verbs(verbs: Any) -> None:
             )
         elif word not in ("list", "card"):
             parser.add_argument("group", metavar="NAME")
+        if word == "leave":
+            parser.add_argument(
+                "--for-good",
+                action="store_true",
+                help="also a group that was made here: nothing can be granted in it any more",
+            )
         # What stands behind must not lose what `group` parsed.
         parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
         parser.add_argument("--data-dir", type=absolute, metavar="DIR", default=argparse.SUPPRESS)
@@ -218,6 +224,12 @@ def _rotate(args: argparse.Namespace) -> int:
 
 def _leave(args: argparse.Namespace) -> int:
     with Client.connect(args.data_dir) as client:
+        if client.group(args.group).role == "issuer" and not args.for_good:
+            raise BadRequest(
+                f"group {args.group} was made here, and its key is nowhere else: nobody could be "
+                "granted anything in it, renewed or revoked any more",
+                hint=f"gliad group leave {shlex.quote(args.group)} --for-good",
+            )
         client.leave_group(args.group)
     show.note(f"group {args.group} is left: its secrets are gone from this node")
     return 0

@@ -36,7 +36,8 @@ def add_labels(verb: argparse.ArgumentParser) -> None:
         dest="visibility",
         type=of_group,
         metavar="GROUP",
-        help="members of this group may have it: its name, or its id",
+        help="named and encrypted for members of this group, by its name or its id; it is not sent "
+        "to them yet",
     )
     verb.add_argument(
         "--system-visibility",

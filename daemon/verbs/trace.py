@@ -12,7 +12,7 @@ from daemon.verbs.arguments import absolute
 from glia.client import Client
 from glia.errors import BadRequest, MalformedParticle
 from glia.graph.ids import short
-from glia.graph.trace import MAX_TRACE_BYTES, Answer, SignedTrace, parse_trace
+from glia.graph.trace import MAX_TRACE_BYTES, Answer, SignedTrace, is_trace, parse_trace
 from glia.graph.verdict import Finding, Verdict
 
 _EXIT = {Finding.CONFIRMED: 0, Finding.REFUTED: 1, Finding.UNDECIDED: 10, Finding.NOTHING: 10}
@@ -112,6 +112,8 @@ def _answer(answer: Answer) -> dict[str, Any]:
 
 def _verify(args: argparse.Namespace) -> int:
     data = _read(args.file)
+    if not is_trace(data):
+        raise BadRequest(f"{args.file} is no trace", hint="gliad trace NAME --out FILE")
     try:
         signed = parse_trace(data)
     except MalformedParticle as error:

@@ -118,6 +118,11 @@ def sign_trace(trace: Trace, signer: Signer) -> SignedTrace:
     return SignedTrace(trace, signer.neuron, signature)
 
 
+def is_trace(data: bytes) -> bool:
+    """Whether it begins as one: whatever else is in it, somebody meant it to be one."""
+    return data.startswith(_MAGIC)
+
+
 def parse_trace(data: bytes) -> SignedTrace:
     """Bytes become a trace; strict: re-encoding gives the input, and its signer signed it.
 

@@ -277,6 +277,8 @@ def test_from_the_command_line(
     file.write_bytes(sign_trace(other, OTHER).encoding)
     refused(gliad(node, "verify", str(file)), 2, "no model here is known to be 010101")
     refused(gliad(node, "verify", str(tmp_path / "absent")), 2, "No such file")
+    (tmp_path / "text").write_text("once upon a time")  # not checked, so not refuted
+    refused(gliad(node, "verify", str(tmp_path / "text")), 2, "is no trace")
     refused(gliad(node, "trace", "absent"), 2, "no conversation")
     say(client, "few", 5, 6, HOT)  # no window of it can be compared, and none is said to be
     file.write_bytes(client.trace("few").encoding)

@@ -40,6 +40,8 @@ def groups(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         match call:
             case m.Groups():
                 return [m.GroupsReply(call.id, [GROUP, JOINED])]
+            case m.ShowGroup(group="theirs"):
+                return [m.GroupsReply(call.id, [JOINED])]
             case m.ShowGroup() | m.CreateGroup() | m.RotateGroup() | m.Revoke():
                 return [m.GroupsReply(call.id, [GROUP])]
             case m.JoinGroup():
@@ -86,7 +88,8 @@ def test_a_group_is_shown(gliad: FakeGliad, capfd: Any) -> None:
     [
         (("create", "friends"), m.CreateGroup, "group friends is made: gliad grant"),
         (("rotate", "friends"), m.RotateGroup, "is in epoch 3"),
-        (("leave", "friends"), m.LeaveGroup, "is left"),
+        (("leave", "theirs"), m.LeaveGroup, "is left"),
+        (("leave", "friends", "--for-good"), m.LeaveGroup, "is left"),
         (("join", GRANT), m.JoinGroup, "in group theirs, and may fetch there"),
     ],
 )
@@ -97,6 +100,14 @@ def test_changes(gliad: FakeGliad, capfd: Any, words: Any, call: type[Any], told
     assert sent(gliad, call)
     if words[0] != "leave":
         assert say(capfd, "group", *words, "--json").json
+
+
+def test_a_group_that_was_made_here_is_not_left_by_mistake(gliad: FakeGliad, capfd: Any) -> None:
+    said = say(capfd, "group", "leave", "friends")
+    assert said.code == BadRequest.exit_code
+    assert "its key is nowhere else" in said.err
+    assert said.err.splitlines()[-1].strip().endswith("gliad group leave friends --for-good")
+    assert not any(isinstance(call, m.LeaveGroup) for call in gliad.calls)
 
 
 def test_a_card_is_data(gliad: FakeGliad, capfd: Any) -> None:
