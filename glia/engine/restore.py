@@ -167,7 +167,9 @@ class Restorer:
         is_canonical = [run.checks[at] == _CANONICAL for at in chosen]
         starts = [run.windows[at].index * size for at in chosen]
         said = [token for start in starts for token in tokens[start : start + size]]
-        found = self._examiner.check(said, [view[chosen] for view in views], is_canonical)
+        if len(chosen) < len(run.checks):
+            views = [view[chosen] for view in views]
+        found = self._examiner.check(said, views, is_canonical)
         done.check_s += time.perf_counter() - started
         for at, canonical, finding in zip(chosen, is_canonical, found, strict=True):
             name = run.windows[at].window_id

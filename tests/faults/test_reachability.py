@@ -20,9 +20,9 @@ def failed() -> list[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
-        check=True,
+        timeout=300,
     )
+    assert done.returncode == 0, done.stderr
     found: list[str] = json.loads(done.stdout.splitlines()[-1])
     return found
 

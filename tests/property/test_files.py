@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.errors import ManifestError
-from glia.graph.manifest import DTYPES, Manifest, format_manifest, parse_manifest
+from glia.graph.manifest import (
+    CANONICAL_DTYPE,
+    DTYPES,
+    Manifest,
+    format_manifest,
+    parse_manifest,
+)
 from glia.graph.profile import KvScheme, PositionMode
 
 paths = st.text(min_size=1, max_size=30).filter(str.isprintable)
@@ -19,7 +25,7 @@ manifests = st.builds(
     block_size=st.sampled_from(range(16, 257, 16)),
     kv_quant_scheme=st.none() | st.sampled_from(KvScheme),
     position_anchor_mode=st.sampled_from(PositionMode),
-)
+).filter(lambda m: m.dtype != CANONICAL_DTYPE or m.kv_quant_scheme is not None)
 pieces = st.sampled_from(
     [
         "source", "dtype", "kv", "block_size", "adapters", " = ", "=", "[", "]", "{", "}", ",", ".",
