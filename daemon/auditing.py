@@ -29,7 +29,8 @@ from daemon.peering import Peering
 from glia.errors import GliaError
 from glia.graph.ids import WindowId, short
 from glia.graph.neuron import NeuronId
-from glia.graph.window import WindowRecord, is_canonical
+from glia.graph.numerics import CANONICAL
+from glia.graph.window import WindowRecord
 from glia.local.messages import AuditedWindow
 from glia.local.values import FindingValue
 from glia.store.foreign import Origin
@@ -122,7 +123,7 @@ class Auditing:
         name = record.window_id
         chain = [each.window_id for each in await self._memory.chain(name)]
         reply = await link.audit(
-            chain, record.tokens, is_canonical=is_canonical(record.numerics_class)
+            chain, record.tokens, is_canonical=record.numerics_class == CANONICAL
         )
         origins = await trio.to_thread.run_sync(self._foreign.origins, [name])
         signer = origins[name].signer if name in origins else None

@@ -7,8 +7,8 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from daemon.whole_file import write_private
 from glia.errors import BadRequest, StoreBroken
-from glia.store.files import sync_directory
 
 _READ_BYTES = 1024
 
@@ -45,16 +45,8 @@ def _check(status: os.stat_result, path: Path, anew: str) -> None:
 
 
 def _make(path: Path, secret: bytes) -> bytes:
-    partial = path.with_name(f"{path.name}.partial")
     try:
-        partial.unlink(missing_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with open(os.open(partial, flags, 0o600), "wb") as file:
-            file.write(secret)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        sync_directory(path.parent)
+        write_private(path, secret)
     except OSError as error:
         raise StoreBroken(f"{path}: {error.strerror}") from error
     return secret

@@ -20,7 +20,8 @@ from daemon.records import Records
 from daemon.writer import Writer
 from glia.errors import ArenaExhausted, BadRequest, NotFound
 from glia.graph.ids import PrefixKey, WindowId
-from glia.graph.window import WindowRecord, is_canonical
+from glia.graph.numerics import CANONICAL
+from glia.graph.window import WindowRecord
 from glia.store.base import BlockStore
 
 _GROUP_BYTES = 8 * 1024 * 1024  # read at once: long enough for a thread hop, short enough to fit
@@ -123,7 +124,7 @@ class Loader:
         if window_id not in self._arrivals.unchecked:
             return NO_CHECK
         record = self._table.record(window_id)
-        is_exact = record is not None and is_canonical(record.numerics_class)
+        is_exact = record is not None and record.numerics_class == CANONICAL
         return CHECK_CANONICAL if is_exact else CHECK
 
     def _give_up_hidden(self, window_ids: Sequence[WindowId], tiers: bytearray) -> None:

@@ -18,7 +18,8 @@ import torch
 from glia.engine.canonical import CanonicalModel
 from glia.engine.finding import Finding
 from glia.engine.layer_zero import LayerZero
-from glia.engine.limits import Limits, Pair, uncalibrated
+from glia.engine.limits import Limits, Pair, Verdict, uncalibrated
+from glia.engine.settling import MOST_ULP, most_ulp, settle
 from glia.errors import ModelError
 from glia.graph.profile import Profile
 from glia.kv.dtypes import STORAGE_DTYPES
@@ -95,11 +96,12 @@ class Examiner:
         Raises: PromptError (tokens that this model does not have).
         """
         try:
-            rows = self._expected(before, tokens, is_canonical)
+            if is_canonical:
+                settled = settle(self._canonical, before, tokens, window)
+                return _settled(settled.most_ulp, "all layers", settled.layer)
+            rows = self._expected(before, tokens)
         except ModelError as error:
             return _no_reference(error)
-        if is_canonical:
-            return _exact(window, rows)
         errors = [_errors(a[None], b[None])[0] for a, b in zip(window, rows, strict=True)]
         return self._worst(errors, "all layers")
 
@@ -118,7 +120,7 @@ class Examiner:
         """
         own = tokens[at * self._size : (at + 1) * self._size]
         before = [layer[:at] for layer in windows] if at else []
-        rows = self._expected(before, own, is_canonical=False)
+        rows = self._expected(before, own)
         pairs = zip((layer[at] for layer in windows), rows, strict=True)
         return [_errors(a[None], b[None])[0] for a, b in pairs]
 
@@ -132,13 +134,12 @@ class Examiner:
         return found
 
     def _expected(
-        self, before: Sequence[torch.Tensor], tokens: Sequence[int], is_canonical: bool
+        self, before: Sequence[torch.Tensor], tokens: Sequence[int]
     ) -> list[torch.Tensor]:
-        """Per layer [S, G, 2 * D]; layer 0 of a native window in the engine's own arithmetic,
+        """Of a native window, per layer [S, G, 2 * D]; layer 0 in the engine's own arithmetic,
         which is as far off as its neighbours' and not as float64. Raises: ModelError."""
         rows = [*self._canonical.recompute(before, tokens, self._storage).rows]
-        if not is_canonical:
-            rows[0] = self._native(tokens).to(self._storage)
+        rows[0] = self._native(tokens).to(self._storage)
         return rows
 
     # -- the checks ---------------------------------------------------------------------------
@@ -176,10 +177,13 @@ class Examiner:
     ) -> list[Finding]:
         if is_canonical:
             try:
-                rows = self._canonical.layer_zero(tokens).to(self._storage).view(given.shape)
+                wide = self._canonical.layer_zero(tokens).view(given.shape)
             except ModelError as error:
                 return [_no_reference(error)] * len(given)
-            return [_exact([a], [b], "layer 0") for a, b in zip(given, rows, strict=True)]
+            return [
+                _settled(most_ulp(mine, theirs), "layer 0", 0)
+                for mine, theirs in zip(wide, given, strict=True)
+            ]
         rows = self._native(tokens).to(self._storage).view(given.shape)
         return [self._worst([errors], "layer 0") for errors in _errors(given, rows)]
 
@@ -229,13 +233,7 @@ def _errors(given: torch.Tensor, expected: torch.Tensor) -> list[tuple[float, fl
     return [(k, v) for k, v in (off / size).tolist()]
 
 
-def _exact(
-    given: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], what: str = "all layers"
-) -> Finding:
-    """Bytes of class canonical: any other bit is false."""
-    for layer, (a, b) in enumerate(zip(given, expected, strict=True)):
-        bits = a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8)
-        if not torch.equal(*bits):
-            (errors,) = _errors(a[None], b[None])
-            return Finding("false", what, layer, max(errors))
-    return Finding("clean", what)
+def _settled(distance: float, what: str, layer: int) -> Finding:
+    """Of class canonical: within half a unit in the last place on whatever machine, or false."""
+    verdict: Verdict = "clean" if distance <= MOST_ULP else "false"
+    return Finding(verdict, what, layer, distance, MOST_ULP)

@@ -17,6 +17,7 @@ import torch
 from glia.engine.canonical import CanonicalModel
 
 EPSILON = 2.0**-10
+MOST_ULP = 0.5 + EPSILON  # from the value before rounding, on whatever machine it was rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Settled:
     @property
     def is_canonical(self) -> bool:
         """Whether all of it is what some machine rounds to."""
-        return self.most_ulp <= 0.5 + EPSILON
+        return self.most_ulp <= MOST_ULP
 
 
 def settle(
@@ -57,14 +58,21 @@ def settle(
     rows = [layer.reshape(-1, *layer.shape[-2:]) for layer in claimed]
     storage = rows[0].dtype
     found = model.recompute(before, tokens, storage, unrounded=True, claimed=rows)
-    num_different, most_ulp, where = 0, -1.0, 0
+    num_different, most, where = 0, -1.0, 0
     for layer, (mine, theirs) in enumerate(zip(found.unrounded or (), rows, strict=True)):
         num_different += int((theirs != mine.to(storage)).sum())
-        distances = (theirs.double() - mine).abs() / _ulp(mine, storage)
-        distance = float(distances.nan_to_num(nan=torch.inf, posinf=torch.inf).max())
-        if distance > most_ulp:
-            most_ulp, where = distance, layer
-    return Settled(sum(layer.numel() for layer in rows), num_different, most_ulp, where)
+        if (distance := most_ulp(mine, theirs)) > most:
+            most, where = distance, layer
+    return Settled(sum(layer.numel() for layer in rows), num_different, most, where)
+
+
+def most_ulp(mine: torch.Tensor, claimed: torch.Tensor) -> float:
+    """How far claimed values are from those before rounding, at most; infinite for NaN.
+
+    Args: mine: float64. claimed: the same shape, storage dtype.
+    """
+    distances = (claimed.double() - mine).abs() / _ulp(mine, claimed.dtype)
+    return float(distances.nan_to_num(nan=torch.inf, posinf=torch.inf).max())
 
 
 def _ulp(values: torch.Tensor, storage: torch.dtype) -> torch.Tensor:

@@ -23,7 +23,6 @@ _IDS_AT = _FIXED.size
 _TOKENS_AT = _IDS_AT + 3 * ID_BYTES
 
 MAX_CLASS_BYTES = 256
-_CANONICAL = "canonical"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +127,6 @@ def parse_window(data: bytes | memoryview, expected: WindowId | None = None) -> 
 def is_numerics_class(name: bytes) -> bool:
     """Whether a class can stand in a record: 1 to 256 bytes of printable ASCII."""
     return 1 <= len(name) <= MAX_CLASS_BYTES and name.isascii() and name.decode().isprintable()
-
-
-def is_canonical(numerics_class: str) -> bool:
-    """Whether K and V of a class are the same wherever they are computed (DESIGN section 5)."""
-    return numerics_class.partition(":")[0] == _CANONICAL
 
 
 def _fits(

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 
 from glia.engine.canonical import CanonicalModel
 from glia.engine.load import LoadSettings, load_model
@@ -107,7 +108,7 @@ def _run(
     threads: int = 1,
     piece: int = 512,
 ) -> _Found:
-    out = directory / "out.pt"
+    out = directory / "out.safetensors"
     words = ("simulations.canonical.child", num_tokens, threads, out, piece)
     subprocess.run(
         [sys.executable, "-m", *map(str, words)],
@@ -116,8 +117,8 @@ def _run(
         env={**os.environ, **(environment or {})},
         stderr=subprocess.DEVNULL,
     )
-    found: _Found = torch.load(out, weights_only=True)
-    return found
+    found = load_file(out)
+    return {name: (found[name], found[f"{name} wide"]) for name in STORAGE}
 
 
 def _rows(what: str, reference: _Found, found: _Found) -> Iterator[Row]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 
 from glia.engine.canonical import CanonicalModel
 from glia.model.tokenizer import Tokenizer
@@ -26,14 +27,13 @@ def text_tokens(num_tokens: int) -> list[int]:
     return Tokenizer.load(MODEL).encode(text)[:num_tokens]
 
 
-def compute(
-    model: CanonicalModel, tokens: Sequence[int], piece: int
-) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """By storage: rounded and not, [L, T, G, 2 * D]."""
+def compute(model: CanonicalModel, tokens: Sequence[int], piece: int) -> dict[str, torch.Tensor]:
+    """By storage: rounded, and "... wide" before that, [L, T, G, 2 * D]."""
     found = {}
     for name, storage in STORAGE.items():
         done = model.recompute([], tokens, storage, unrounded=True, piece_tokens=piece)
-        found[name] = (torch.stack(done.rows), torch.stack(done.unrounded or ()))
+        found[name] = torch.stack(done.rows)
+        found[f"{name} wide"] = torch.stack(done.unrounded or ())
     return found
 
 
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     torch.set_num_threads(int(threads))
     model = CanonicalModel.open(MODEL, most_bytes=_KEEP_BYTES)
     tokens = text_tokens(int(num_tokens))
-    torch.save(compute(model, tokens, int(piece[0]) if piece else 512), out)
+    save_file(compute(model, tokens, int(piece[0]) if piece else 512), out)
     return 0
 
 

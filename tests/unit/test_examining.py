@@ -189,7 +189,7 @@ def test_a_little_off_is_other_arithmetic(rig: Rig) -> None:
     assert uncalibrated(KvScheme.F32, 4).verdict(3, 0, 10.0) == "differs"
 
 
-def test_canonical_windows_are_equal_or_false(tmp_path: Path) -> None:
+def test_canonical_windows_hold_to_the_last_place_or_are_false(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "m", "bfloat16")
     reference = CanonicalModel.open(tmp_path / "m")
     rows = reference.recompute([], TOKENS, torch.bfloat16).rows
@@ -202,6 +202,34 @@ def test_canonical_windows_are_equal_or_false(tmp_path: Path) -> None:
     assert rig.audit(windows, 5, examiner, canonical=True) == "false"
     windows[0].view(torch.int16)[1, 3, 1, 7] += 1
     assert rig.check(windows, examiner, canonical=True) == ["clean", "false"] + ["clean"] * 4
+
+
+@pytest.mark.fault("F32")
+@pytest.mark.parametrize("layer", [0, 2])
+def test_nobody_is_accused_of_what_another_machine_rounds_to_the_other_side(
+    layer: int, tmp_path: Path
+) -> None:
+    """A value of V is moved to the middle between two: sums in another order end on either."""
+    rig = Rig(tmp_path / "m", "bfloat16")
+    model = CanonicalModel.open(tmp_path / "m")
+    whole = model.recompute([], TOKENS, torch.bfloat16, unrounded=True)
+    assert whole.unrounded is not None
+    *at, dim = 3 * 16 + 2, 0, whole.unrounded[layer].shape[-1] // 2  # V's first
+    value = float(whole.unrounded[layer][*at, dim])
+    rounded = torch.tensor(value, dtype=torch.bfloat16)
+    above = torch.nextafter(rounded, rounded + 1)
+    projection = model._model.model.layers[layer].self_attn.v_proj
+    projection.weight = projection.weight.double()
+    projection.weight[0] *= (float(rounded) + float(above)) / 2 / value
+    windows = payloads(rig.model, model.recompute([], TOKENS, torch.bfloat16).rows)
+    examiner = Examiner(rig.model.layer_zero, lambda: model, rig.profile)
+    beyond = torch.nextafter(above, above + 1)
+    for side, verdict in ((rounded, "clean"), (above, "clean"), (beyond, "false")):
+        windows[layer][3, 2, 0, dim] = side
+        if layer == 0:  # what later layers have followed from the other side
+            assert rig.check(windows, examiner, canonical=True)[3] == verdict
+        else:
+            assert rig.audit(windows, 3, examiner, canonical=True) == verdict
 
 
 def test_without_a_reference_nothing_is_used_and_nobody_accused(rig: Rig) -> None:
