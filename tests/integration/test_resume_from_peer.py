@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from glia.store.published import Published
 from tests.gliad_parts import LOOPBACK, Gliad, gliads
 from tests.node_parts import until
+from tests.pace import PATIENCE_S
 from tests.tiny_node import prompt, save_model
 
 NUM_TOKENS = 1000
@@ -47,6 +49,22 @@ class Asked:
         assert sum(cached.values()) + found["usage"]["computed"] == self.num_tokens
         return found
 
+    def taken(self, node: Gliad) -> tuple[Any, list[Any]]:
+        """Ask in public until it comes from peers, from the beginning each time: on a busy machine
+        they may be too slow for what asking them may cost.
+
+        Returns: the last answer, and the usage of each.
+        """
+        usages: list[Any] = []
+        deadline_s = time.monotonic() + PATIENCE_S
+        while True:
+            found = self.of(node, "--public")
+            usages.append(found["usage"])
+            if found["usage"]["cached"]["peers"] >= 0.9 * self.num_tokens:
+                return found, usages
+            assert time.monotonic() < deadline_s, found
+            node("forget", found["conversation"], "--yes")
+
     def where(self, node: Gliad) -> Any:
         return node.json("where", "tiny", "--token-ids", str(self._file))
 
@@ -77,20 +95,20 @@ def test_what_was_computed_in_public_is_taken_and_passed_on(tmp_path: Path) -> N
         published(one, NUM_TOKENS // 16 + SHORT // 16)
 
         passed_on = start(two, address)
-        second = asked.of(two, "--public")
+        second, usages = asked.taken(two)
         assert second["token_ids"] == first["token_ids"]
-        assert second["usage"]["cached"]["peers"] >= 0.9 * NUM_TOKENS
         assert second["exact"] is True
         usage, counters = second["usage"], two.json("status")["counters"]
-        (run,) = two.json("ps")
+        run = two.json("ps")[0]
         assert (run["cached"], run["computed"]) == (usage["cached"], usage["computed"])
         assert sum(usage["cached"].values()) + usage["computed"] == usage["prompt_tokens"]
-        assert counters["cached_peers_tokens"] == usage["cached"]["peers"]
-        assert counters["computed_tokens"] == usage["computed"]
+        assert counters["cached_peers_tokens"] == sum(each["cached"]["peers"] for each in usages)
+        assert counters["computed_tokens"] == sum(each["computed"] for each in usages)
         assert {"find", "fetch"} <= set(second["timings_ms"])
         (source,) = two.json("peers")
         assert source["blocks_in"] >= 2 * (NUM_TOKENS // 16 - 1)
-        assert one.json("peers")[0]["blocks_out"] == source["blocks_in"]
+        # It may have sent what was not waited for, and it counts what it has sent.
+        until(lambda: one.json("peers")[0]["blocks_out"] >= source["blocks_in"])
         (holder,) = asked.where(two)["holders"]
         assert holder["peer"] == source["peer"]
         assert holder["num_tokens"] == NUM_TOKENS // 16 * 16
@@ -108,9 +126,8 @@ def test_what_was_computed_in_public_is_taken_and_passed_on(tmp_path: Path) -> N
 
         one.kill()
         three("peers", "add", passed_on)
-        third = asked.of(three, "--public")
+        third, _ = asked.taken(three)
         assert third["token_ids"] == first["token_ids"]
-        assert third["usage"]["cached"]["peers"] >= 0.9 * NUM_TOKENS
         signed = {each.json("id")["neuron"]: each for each in (two, three)}
         assert not _signers(three.data_dir, three) & set(signed)
 
