@@ -14,8 +14,9 @@ from daemon.conversation_calls import answer as conversation_answer
 from daemon.fetch_calls import answer as fetch_answer
 from daemon.forget_calls import ForgetCall
 from daemon.forget_calls import answer as forget_answer
-from daemon.group_calls import GroupCall, group_values
+from daemon.group_calls import GroupCall
 from daemon.group_calls import answer as group_answer
+from daemon.group_values import group_values
 from daemon.link import Deliver
 from daemon.link_calls import LinkCall
 from daemon.link_calls import answer as link_answer
@@ -126,7 +127,7 @@ async def _status(parts: Parts, call: Status) -> StatusReply:
         http=door.address if door else None,
         settings=as_text(parts.config),
         network=network_value(parts.peering),
-        groups=group_values(parts.groups.all()),
+        groups=group_values(parts.groups, parts.groups.all()),
     )
 
 

@@ -14,18 +14,18 @@ from msgspec import structs
 
 from daemon import group_changes as changes
 from daemon.group_file import GroupRow, MemberRow
+from daemon.group_values import group_values, member_value, peer_text
 from daemon.groups import Groups as Table
 from daemon.network_config import is_peer_address
 from daemon.parts import Parts
 from daemon.peer_calls import named_peer
 from daemon.peering import Peering
 from glia.errors import BadRequest, MalformedParticle, NotFound, NotPermitted
-from glia.graph.capability import MAX_LIFE_S, TOKEN_ID_BYTES, Op, PeerKey, parse_chain
+from glia.graph.capability import MAX_LIFE_S, TOKEN_ID_BYTES
 from glia.graph.grant import CARD_TEXT, GRANT_TEXT, MAX_NAME_BYTES, as_text, of_text
 from glia.graph.ids import ID_BYTES
 from glia.graph.member import Card as CardOf
 from glia.graph.member import parse_card
-from glia.local.group_values import GroupValue, MemberValue
 from glia.local.messages import (
     Card,
     CardReply,
@@ -43,7 +43,7 @@ from glia.local.messages import (
     ShowGroup,
 )
 from p2p.host import PeerId
-from p2p.peer_key import key_of, peer_of
+from p2p.peer_key import key_of
 
 GroupCall = (
     Groups | ShowGroup | CreateGroup | RotateGroup | LeaveGroup | JoinGroup | Card | Grant | Revoke
@@ -67,13 +67,13 @@ async def answer(parts: Parts, call: GroupCall) -> Reply:
     table = parts.groups
     match call:
         case JoinGroup():
-            return GroupsReply(call.id, group_values(await _join(parts, call.source)))
+            return GroupsReply(call.id, group_values(table, await _join(parts, call.source)))
         case Grant():
             work = partial(_grant, table, call, _whom(call.who, parts.peering))
             return await trio.to_thread.run_sync(work)
         case Revoke():
             row = await trio.to_thread.run_sync(_revoke, table, call)
-            return GroupsReply(call.id, group_values([row]))
+            return GroupsReply(call.id, group_values(table, [row]))
         case Card():
             return CardReply(call.id, as_text(CARD_TEXT, table.card()))
         case LeaveGroup():
@@ -81,7 +81,7 @@ async def answer(parts: Parts, call: GroupCall) -> Reply:
             return Done(call.id)
         case _:
             rows = await trio.to_thread.run_sync(_rows, table, call)
-            return GroupsReply(call.id, group_values(rows))
+            return GroupsReply(call.id, group_values(table, rows))
 
 
 def _rows(table: Table, call: Groups | ShowGroup | CreateGroup | RotateGroup) -> list[GroupRow]:
@@ -152,7 +152,7 @@ def _grant(table: Table, call: Grant, whom: _Whom) -> GrantReply:
         grant = table.grant_for(row.group_id, whom.card, MAX_LIFE_S)
         text, row = as_text(GRANT_TEXT, grant), table.row(row.group_id)
     granted = next(each for each in row.members if changes.is_same(each, wanted))
-    return GrantReply(call.id, _member(granted), text)
+    return GrantReply(call.id, member_value(granted), text)
 
 
 def _revoke(table: Table, call: Revoke) -> GroupRow:
@@ -192,7 +192,7 @@ def _members(row: GroupRow, who: str) -> list[MemberRow]:
 def _is_named(member: MemberRow, who: str) -> bool:
     """By how a neuron's id begins, or a peer's ends."""
     neuron = "" if member.neuron is None else member.neuron.hex()
-    is_meant = neuron.startswith(who.lower()) or _peer_text(member.peer).endswith(who)
+    is_meant = neuron.startswith(who.lower()) or peer_text(member.peer).endswith(who)
     return len(who) >= _SHORTEST and is_meant
 
 
@@ -213,51 +213,3 @@ def _whom(who: str, peering: Peering | None = None) -> _Whom:
     if key is None and peering is not None:
         key = key_of(named_peer(peering, who))
     return _Whom(None if key is None else MemberRow(ops=1, granted_s=0, peer=key))
-
-
-# -- what is shown ---------------------------------------------------------------------------
-
-
-def group_values(rows: Sequence[GroupRow]) -> list[GroupValue]:
-    """As groups are shown; of one, with its members."""
-    return [_value(row, rows[0].members if len(rows) == 1 else ()) for row in rows]
-
-
-def _value(row: GroupRow, members: Sequence[MemberRow]) -> GroupValue:
-    said, newest = changes.list_of(row), row.epochs[-1]
-    scope = None if row.is_issuer else parse_chain(row.chain).scope
-    everything = Op.FETCH | Op.ANNOUNCE | Op.DELEGATE
-    return GroupValue(
-        group=row.group_id,
-        name=row.name,
-        role="issuer" if row.is_issuer else "member",
-        epoch=newest.number,
-        epochs=len(row.epochs),
-        epoch_s=newest.began_s,
-        ops=_words(everything if scope is None else scope.ops),
-        expires_s=None if scope is None else scope.expires_s,
-        list_s=said.time_s,
-        num_revoked=len(said.holders) + len(said.tokens),
-        homes=list(row.homes),
-        num_members=len(row.members),
-        members=[_member(each) for each in members],
-    )
-
-
-def _member(row: MemberRow) -> MemberValue:
-    return MemberValue(
-        ops=_words(Op(row.ops)),
-        granted_s=row.granted_s,
-        neuron="" if row.neuron is None else row.neuron.hex(),
-        peer=_peer_text(row.peer),
-        model_id="" if row.model_id is None else row.model_id.hex(),
-        until_s=row.until_s,
-    )
-
-
-def _words(ops: Op) -> list[str]:
-    return [str(op.name).lower() for op in Op if op in ops]
-
-
-def _peer_text(key: bytes | None) -> str:
-    return "" if key is None else peer_of(PeerKey(key))

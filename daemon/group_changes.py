@@ -15,7 +15,8 @@ from msgspec import structs
 from daemon.group_file import EpochRow, GroupRow, MemberRow
 from glia.errors import BadRequest, NotPermitted, QuotaExceeded
 from glia.graph.capability import PeerKey
-from glia.graph.group import SECRET_BYTES
+from glia.graph.epoch_statement import state_epoch
+from glia.graph.group import SECRET_BYTES, Epoch, GroupSecret
 from glia.graph.member import MAX_EPOCHS, Card
 from glia.graph.neuron import SEED_BYTES, Signer
 from glia.graph.revoked import MAX_HOLDERS, MAX_TOKENS, Revoked, parse_revoked, sign_revoked
@@ -29,21 +30,34 @@ _MAX_HOLDERS_EACH = 16
 def new_group(name: str, now_s: int) -> GroupRow:
     """A group whose issuer is this node."""
     issuer = Signer(seed := secrets.token_bytes(SEED_BYTES))
+    secret = GroupSecret(secrets.token_bytes(SECRET_BYTES))
     return GroupRow(
         name=name,
         issuer=issuer.neuron,
         seed=seed,
-        secret=secrets.token_bytes(SECRET_BYTES),
-        epochs=(_epoch(1, now_s),),
+        secret=secret,
+        epochs=(_epoch(issuer, secret, 1, now_s),),
         revoked=sign_revoked(issuer, Revoked(issuer.neuron, 1, now_s)),
     )
 
 
 def rotated(row: GroupRow, now_s: int) -> GroupRow:
     """With a new epoch. Raises: NotPermitted (this node is not the issuer)."""
-    issuer_of(row)
-    epochs = (*row.epochs, _epoch(row.epochs[-1].number + 1, now_s))
+    number = row.epochs[-1].number + 1
+    epochs = (*row.epochs, _epoch(issuer_of(row), GroupSecret(row.secret), number, now_s))
     return structs.replace(row, epochs=epochs[-MAX_EPOCHS:])
+
+
+def stated(row: GroupRow) -> GroupRow:
+    """With all epochs signed, where this node is the issuer: in old files they are not."""
+    if not row.is_issuer or all(each.statement for each in row.epochs):
+        return row
+    issuer, secret = issuer_of(row), GroupSecret(row.secret)
+    epochs = tuple(
+        structs.replace(each, statement=state_epoch(issuer, epoch, secret))
+        for each, epoch in zip(row.epochs, row.keys.epochs, strict=True)
+    )
+    return structs.replace(row, epochs=epochs)
 
 
 def rotated_if_due(row: GroupRow, now_s: int) -> GroupRow:
@@ -62,8 +76,9 @@ def issuer_of(row: GroupRow) -> Signer:
     return Signer(row.seed)
 
 
-def _epoch(number: int, now_s: int) -> EpochRow:
-    return EpochRow(number, secrets.token_bytes(SECRET_BYTES), now_s)
+def _epoch(issuer: Signer, secret: GroupSecret, number: int, now_s: int) -> EpochRow:
+    epoch = Epoch(number, secrets.token_bytes(SECRET_BYTES))
+    return EpochRow(number, epoch.key, now_s, state_epoch(issuer, epoch, secret))
 
 
 # -- revocation lists ------------------------------------------------------------------------

@@ -31,11 +31,15 @@ _Key = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
 
 
 class EpochRow(Struct, frozen=True):
-    """An epoch, and when it began here, seconds since 1970, UTC."""
+    """An epoch, and when it began here, seconds since 1970, UTC.
+
+    statement: the issuer's signature; empty where it was written before there were any.
+    """
 
     number: int
     key: _Key
     began_s: int
+    statement: bytes = b""
 
     def __repr__(self) -> str:  # its key stands in no log
         return f"EpochRow({self.number})"
@@ -92,7 +96,7 @@ class GroupRow(Struct, frozen=True, forbid_unknown_fields=True):
     def keys(self) -> Keys:
         """What its members know."""
         epochs = tuple(Epoch(row.number, row.key) for row in self.epochs)
-        return Keys(GroupSecret(self.secret), epochs)
+        return Keys(GroupSecret(self.secret), epochs, tuple(row.statement for row in self.epochs))
 
     @property
     def is_issuer(self) -> bool:

@@ -20,7 +20,7 @@ from daemon.group_file import GroupFiles, GroupRow, MemberRow
 from daemon.group_rights import GroupRights, Identity
 from daemon.neuron_key import neuron_signer, open_box, peer_seed
 from daemon.paths import Paths
-from glia.errors import BadRequest, NotFound, NotPermitted, QuotaExceeded
+from glia.errors import BadRequest, GliaError, NotFound, NotPermitted, QuotaExceeded
 from glia.graph.capability import Op, Scope, parse_chain
 from glia.graph.grant import MAX_HOMES, Given, parse_grant, sign_grant
 from glia.graph.group import GroupId, GroupSecret
@@ -62,8 +62,9 @@ class Groups:
         self._lock = threading.Lock()  # of changes, which wait for the disk
         self._rows: dict[GroupId, GroupRow] = {}
         self._keys: dict[GroupId, Keys] = {}
+        self._troubles: dict[GroupId, str] = {}
         for row in files.load():
-            self._put(row)
+            self._put(changes.stated(row))
 
     # -- what the data path asks -------------------------------------------------------------
 
@@ -132,6 +133,7 @@ class Groups:
             row = self.row(group)
             self._files.remove(group)
             del self._rows[group], self._keys[group]
+            self._troubles.pop(group, None)
             self._rights.drop(group)
         _log.info("group %s was left", short(row.group_id))
         self.on_change()
@@ -199,7 +201,16 @@ class Groups:
         """The same, of a group that this node is in: of another, nothing is done."""
         given = self._read(data)
         if given.group in self._rows:
-            self._take(given, renews=True)
+            try:
+                self._take(given, renews=True)
+            except GliaError as error:
+                self._troubles[given.group] = error.message
+                raise
+            self._troubles.pop(given.group, None)
+
+    def trouble(self, group: GroupId) -> str:
+        """Why the last grant that came by itself was not taken; "" where it was."""
+        return self._troubles.get(group, "")
 
     # -- inside ------------------------------------------------------------------------------
 

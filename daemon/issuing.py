@@ -26,8 +26,9 @@ from glia.graph.capability import (
     parse_chain,
 )
 from glia.graph.grant import Given
-from glia.graph.ids import ModelId
-from glia.graph.member import MAX_EPOCHS
+from glia.graph.group import Epoch
+from glia.graph.ids import ModelId, short
+from glia.graph.member import MAX_EPOCHS, Keys
 from glia.graph.neuron import Signer
 
 LIFE_S = 3600  # of a capability that is renewed over the network
@@ -56,8 +57,14 @@ def issued(
 
 
 def given_to(row: GroupRow, chain: Chain, homes: tuple[str, ...], now_s: int) -> Given:
-    """A grant's content."""
-    return Given(row.name, now_s, chain, row.keys, list_of(row), row.revoked, homes)
+    """A grant's content. Raises: NotPermitted (an epoch's statement has not come here yet)."""
+    keys = row.keys
+    if not all(keys.statements):
+        raise NotPermitted(
+            f"group {row.name} was joined with an older gliad, and must be renewed first",
+            hint=f"gliad group join {next(iter(row.homes), 'GRANT')}",
+        )
+    return Given(row.name, now_s, chain, keys, list_of(row), row.revoked, homes)
 
 
 def scope_of(row: GroupRow, member: MemberRow, now_s: int, life_s: int) -> Scope:
@@ -103,7 +110,7 @@ def joined(row: GroupRow | None, given: Given, now_s: int) -> GroupRow:
         name=given.name,
         issuer=issuer,
         secret=given.keys.secret,
-        epochs=tuple(EpochRow(each.number, each.key, now_s) for each in given.keys.epochs),
+        epochs=_rows(given.keys, now_s),
         revoked=given.revoked_encoding,
         chain=given.chain.encoding,
         homes=given.homes,
@@ -117,7 +124,7 @@ def joined(row: GroupRow | None, given: Given, now_s: int) -> GroupRow:
     if row is None:
         return fresh
     _check(row, given, now_s)
-    known = {each.number: each for each in (*fresh.epochs, *row.epochs)}
+    known = {each.number: each for each in (*fresh.epochs, *_stated(row))}
     epochs = tuple(known[number] for number in sorted(known))[-MAX_EPOCHS:]
     revoked = fresh.revoked if last is given.revoked else row.revoked
     return structs.replace(
@@ -125,16 +132,31 @@ def joined(row: GroupRow | None, given: Given, now_s: int) -> GroupRow:
     )
 
 
+def _rows(keys: Keys, now_s: int) -> tuple[EpochRow, ...]:
+    pairs = zip(keys.epochs, keys.statements, strict=True)
+    return tuple(EpochRow(each.number, each.key, now_s, said) for each, said in pairs)
+
+
+def _stated(row: GroupRow) -> list[EpochRow]:
+    """What its issuer signed: what an older gliad took from whoever granted counts no more."""
+    return [each for each in row.epochs if each.statement]
+
+
 def _check(row: GroupRow, given: Given, now_s: int) -> None:
     """Raises: BadRequest."""
     if row.is_issuer:
         raise BadRequest(f"this node made group {row.name}, and needs no grant")
-    known = {each.number: each.key for each in row.epochs}
-    agrees = given.keys.secret == row.secret and all(
-        known.get(each.number, each.key) == each.key for each in given.keys.epochs
-    )
-    if not agrees:
-        raise BadRequest(f"a grant that contradicts what is known of group {row.name}")
+    known = {each.number: each.key for each in _stated(row)}
+    twice = [each for each in given.keys.epochs if known.get(each.number, each.key) != each.key]
+    if twice:
+        kept = Epoch(twice[0].number, known[twice[0].number])
+        raise BadRequest(
+            f"the issuer of group {row.name} signed two keys for epoch {kept.number}: this node "
+            f"keeps {short(kept.epoch_id)}, and takes no grant with {short(twice[0].epoch_id)}",
+            hint="ask whoever made the group: its node may have been put back to an older state",
+        )
+    if given.keys.secret != row.secret and known:
+        raise BadRequest(f"the issuer of group {row.name} signed two secrets of it")
     had = parse_chain(row.chain).scope
     if given.time_s < row.given_s and had.not_before_s <= now_s < had.expires_s:
         raise BadRequest(f"a grant of group {row.name} that is older than the last one")

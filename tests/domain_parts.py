@@ -36,8 +36,12 @@ class KnownGroup:
     secrets: Keys
 
 
-TEAM = KnownGroup("team", GroupId(b"t" * 32), Keys(GroupSecret(b"1" * 32), (Epoch(1, b"t" * 32),)))
-CLUB = KnownGroup("club", GroupId(b"c" * 32), Keys(GroupSecret(b"2" * 32), (Epoch(1, b"c" * 32),)))
+TEAM = KnownGroup(
+    "team", GroupId(b"t" * 32), Keys(GroupSecret(b"1" * 32), (Epoch(1, b"t" * 32),), (b"",))
+)
+CLUB = KnownGroup(
+    "club", GroupId(b"c" * 32), Keys(GroupSecret(b"2" * 32), (Epoch(1, b"c" * 32),), (b"",))
+)
 
 
 class KnownGroups:

@@ -15,8 +15,9 @@ from glia.graph import capability
 from glia.graph.capability import Chain, Claims, Op, PeerKey, Scope, attenuate, grant
 from glia.graph.cbor import encode
 from glia.graph.cose import sign1
-from glia.graph.group import group_id_of
-from glia.graph.member import Box
+from glia.graph.epoch_statement import state_epoch
+from glia.graph.group import Epoch, GroupSecret, group_id_of
+from glia.graph.member import Box, Keys
 from glia.graph.neuron import Signer
 from glia.graph.revoked import Revoked, parse_revoked, sign_revoked
 from glia.graph.rights import Verifier
@@ -41,6 +42,12 @@ def key(number: int) -> PeerKey:
 def scope(**changes: Any) -> Scope:
     """All of the group for a day, or less."""
     return replace(Scope(GROUP, GROUP, ALL, 1, NOW_S, NOW_S + 86400), **changes)
+
+
+def keys_of(secret: GroupSecret, *epochs: Epoch, issuer: Signer = ISSUER) -> Keys:
+    """As the issuer signed them."""
+    said = tuple(state_epoch(issuer, each, secret) for each in epochs)
+    return Keys(secret, epochs, said)
 
 
 def token_id(number: int) -> bytes:

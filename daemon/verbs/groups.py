@@ -171,6 +171,8 @@ def _show(args: argparse.Namespace) -> int:
     if group.expires_s is not None:
         show.line(f"until    {_until(group.expires_s)}")
     show.line(f"revoked  {group.num_revoked}, as of {_ago(now_s - group.list_s)}")
+    if group.trouble:
+        show.line(f"trouble  {group.trouble}")
     for home in group.homes:
         show.line(f"home     {home}")
     if group.members:

@@ -44,6 +44,16 @@ def sign1(signer: Signer, context: bytes, payload: bytes) -> Sign1:
     return Sign1(payload, signature, encode([_PROTECTED, {}, payload, signature]))
 
 
+def sign_apart(signer: Signer, context: bytes, payload: bytes) -> bytes:
+    """The signature alone, of a payload that whoever reads it makes himself (detached content)."""
+    return signer.sign(_signed(context, payload))
+
+
+def is_signed_apart(key: NeuronId, context: bytes, payload: bytes, signature: bytes) -> bool:
+    """Whether the key signed what `sign_apart` signs."""
+    return is_signed(key, _signed(context, payload), signature)
+
+
 def parse_sign1(data: bytes) -> Sign1:
     """Bytes become a message; its signature is not verified. Raises: MalformedParticle."""
     match decode(data):

@@ -103,6 +103,8 @@ def parse_grant(data: bytes, box: Box, peer: PeerKey | None = None) -> Given:
         raise MalformedParticle("a grant for another node")
     revoked = parse_revoked(revoked_bytes, group)
     keys = box.open(wrapped, group)
+    if not keys.are_of(chain.tokens[0].claims.issuer):
+        raise MalformedParticle("a grant with an epoch that the group's issuer did not begin")
     return Given(name, time_s, chain, keys, revoked, revoked_bytes, texts)
 
 

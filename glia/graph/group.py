@@ -37,6 +37,7 @@ _GROUP_BLOCK = "glia 2026 v1 group block"
 _GROUP_WINDOW = "glia 2026 v1 group window"
 _GROUP_PREFIX = "glia 2026 v1 group prefix"
 _EPOCH = "glia 2026 v1 group epoch"
+_OF_SALT = "glia 2026 v1 group secret"
 _LOOKUP = "glia agg lookup v1"
 _ENCRYPTION = "glia agg enc v1"
 
@@ -50,6 +51,11 @@ _RECORD_UNIT_BYTES = 4096
 def group_id_of(issuer: NeuronId) -> GroupId:
     """The group of an issuer's key; the key is made for it, and stands for nothing else."""
     return GroupId(derive(_GROUP, issuer))
+
+
+def secret_id(secret: GroupSecret) -> bytes:
+    """What a secret is called where it must not stand; commits to it."""
+    return derive(_OF_SALT, secret)
 
 
 # -- where the domain begins -----------------------------------------------------------------

@@ -16,15 +16,16 @@ from glia.errors import MalformedParticle
 from glia.graph.capability import PeerKey
 from glia.graph.cbor import Value, decode, encode
 from glia.graph.cose import parse_sign1, sign1
+from glia.graph.epoch_statement import is_stated
 from glia.graph.group import SECRET_BYTES, Epoch, GroupId, GroupSecret
 from glia.graph.ids import ID_BYTES
-from glia.graph.neuron import NeuronId, Signer
+from glia.graph.neuron import SIGNATURE_BYTES, NeuronId, Signer
 
 MAX_CARD_BYTES = 512
 MAX_EPOCHS = 64
 
 _CARD_CONTEXT = b"glia-card-v1\0"
-_WRAP_CONTEXT = b"glia-wrap-v1\0"
+_WRAP_CONTEXT = b"glia-wrap-v2\0"
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 
@@ -66,15 +67,22 @@ class Keys:
 
     Attributes:
         epochs: in order, the newest last.
+        statements: what the issuer signed of each of them, in the same order.
     """
 
     secret: GroupSecret = field(repr=False)
     epochs: tuple[Epoch, ...]
+    statements: tuple[bytes, ...]
 
     @property
     def current(self) -> Epoch:
         """What is published is encrypted under it."""
         return self.epochs[-1]
+
+    def are_of(self, issuer: NeuronId) -> bool:
+        """Whether the group's issuer said all of it."""
+        pairs = zip(self.epochs, self.statements, strict=True)
+        return all(is_stated(issuer, epoch, self.secret, said) for epoch, said in pairs)
 
 
 def sign_card(signer: Signer, peer: PeerKey, box: bytes, time_s: int) -> bytes:
@@ -105,7 +113,8 @@ def parse_card(data: bytes) -> Card:
 
 def wrap(keys: Keys, box: bytes, group: GroupId) -> bytes:
     """A group's keys for one member. Raises: MalformedParticle for a key of small order."""
-    epochs: list[Value] = [[epoch.number, epoch.key] for epoch in keys.epochs[-MAX_EPOCHS:]]
+    told = list(zip(keys.epochs, keys.statements, strict=True))[-MAX_EPOCHS:]
+    epochs: list[Value] = [[epoch.number, epoch.key, said] for epoch, said in told]
     plain = encode({1: keys.secret, 2: epochs})
     try:
         return _SUITE.encrypt(plain, X25519PublicKey.from_public_bytes(box), _WRAP_CONTEXT + group)
@@ -119,17 +128,20 @@ def _keys(fields: Value) -> Keys:
             not rest and len(secret) == SECRET_BYTES
         ):
             epochs = tuple(map(_epoch, pairs))
-            numbers = [epoch.number for epoch in epochs]
+            numbers = [epoch.number for epoch, _ in epochs]
             if 1 <= len(epochs) <= MAX_EPOCHS and numbers == sorted(set(numbers)):
-                return Keys(GroupSecret(secret), epochs)
+                statements = tuple(said for _, said in epochs)
+                return Keys(GroupSecret(secret), tuple(each for each, _ in epochs), statements)
     raise MalformedParticle("not a group's keys")
 
 
-def _epoch(pair: Value) -> Epoch:
-    match pair:
-        case [int() as number, bytes() as key]:
+def _epoch(said: Value) -> tuple[Epoch, bytes]:
+    match said:
+        case [int() as number, bytes() as key, bytes() as signature] if (
+            len(signature) == SIGNATURE_BYTES
+        ):
             try:
-                return Epoch(number, key)
+                return Epoch(number, key), signature
             except ValueError as error:
                 raise MalformedParticle("not an epoch of a group") from error
     raise MalformedParticle("not an epoch of a group")

@@ -36,6 +36,7 @@ class GroupValue(Struct, frozen=True):
     homes: where grants are renewed; none of the issuer.
     members: whom this node granted something, where one group was asked for; num_members: of
         them there are.
+    trouble: why the last grant that came by itself was not taken; "": it was.
     """
 
     group: Name
@@ -51,3 +52,4 @@ class GroupValue(Struct, frozen=True):
     homes: list[str] = []
     num_members: int = 0
     members: list[MemberValue] = []
+    trouble: str = ""

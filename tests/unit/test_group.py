@@ -26,7 +26,7 @@ from glia.graph.group import (
     unseal,
 )
 from glia.graph.ids import BlockId, PrefixKey, WindowId, digest, genesis_prefix, next_prefix
-from glia.graph.member import Box, Card, Keys, parse_card, sign_card, wrap
+from glia.graph.member import Box, Card, parse_card, sign_card, wrap
 from glia.graph.profile import KvScheme, LayerShape, PositionMode, Profile
 from glia.graph.revoked import MAX_HOLDERS, MAX_TOKENS, Revoked, parse_revoked, sign_revoked
 from tests.builders import MODEL, TINY
@@ -39,6 +39,7 @@ from tests.group_parts import (
     chain_of,
     forged,
     key,
+    keys_of,
     revoked,
     scope,
     token_id,
@@ -79,7 +80,7 @@ def test_names_of_a_domain_are_the_groups_alone() -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    keys = Keys(SECRET, (EPOCH, LATER))
+    keys = keys_of(SECRET, EPOCH, LATER)
     for shown in (repr(keys), str(EPOCH), repr(BOX)):
         for secret in (SECRET, EPOCH.key, LATER.key, seed("a box", 32)):
             assert secret.hex() not in shown
@@ -246,7 +247,7 @@ def given(chain: Chain | None = None) -> Given:
         "friends",
         NOW_S,
         chain or chain_of(scope()),
-        Keys(SECRET, (EPOCH, LATER)),
+        keys_of(SECRET, EPOCH, LATER),
         revoked(),
         encoding,
         ("/ip4/127.0.0.1/tcp/1/p2p/x",),

@@ -12,12 +12,15 @@ from cwt import COSE, Claims, COSEKey
 
 from glia.errors import BadRequest, MalformedParticle
 from glia.graph.capability import Op, parse_chain
+from glia.graph.epoch_statement import is_stated
 from glia.graph.grant import CARD_TEXT, GRANT_TEXT, of_text, parse_grant
-from glia.graph.group import seal, unseal
+from glia.graph.group import Epoch, GroupSecret, seal, secret_id, unseal
 from glia.graph.ids import digest
 from glia.graph.member import parse_card
+from glia.graph.neuron import NeuronId
 from glia.graph.revoked import parse_revoked
 from tests.vectors import group_reference, make, make_group
+from tests.vectors.make_group import ISSUER
 
 Json = dict[str, Any]
 
@@ -117,6 +120,40 @@ def test_names_of_a_domain_and_of_epochs() -> None:
         assert lookup == case["lookup"]
 
 
+@pytest.mark.parametrize("case", GROUP["epochs"])
+def test_statements_of_epochs_are_checked_alike(case: Json) -> None:
+    """That the issuer signed this number, key and secret, and no other."""
+    issuer, secret = ISSUER.neuron, make.seed("group secret", 32)
+    number, said = case["number"], bytes.fromhex(case["statement"])
+    key = make.seed(f"epoch {number}", 32)
+
+    def holds(
+        issuer: bytes = issuer,
+        number: int = number,
+        key: bytes = key,
+        secret: bytes = secret,
+        said: bytes = said,
+    ) -> bool:
+        ours = is_stated(NeuronId(issuer), Epoch(number, key), GroupSecret(secret), said)
+        try:
+            group_reference.check_statement(issuer, secret, number, key, said)
+        except ValueError:
+            assert not ours
+            return False
+        assert ours
+        return True
+
+    assert holds()
+    assert GROUP["secret_id"] == secret_id(GroupSecret(secret)).hex()
+    other = make_group.HOLDERS[0].neuron
+    assert not holds(issuer=other)
+    assert not holds(number=number + 1)
+    assert not holds(number=2**32 - 1)
+    assert not holds(key=make.seed("epoch 3", 32))
+    assert not holds(secret=bytes(32))
+    assert not holds(said=said[:-1] + bytes([said[-1] ^ 1]))
+
+
 @pytest.mark.parametrize("case", GROUP["sealed"])
 def test_ciphertexts_open_alike(case: Json) -> None:
     epoch = make_group.EPOCHS[case["epoch"] - 1]
@@ -142,7 +179,8 @@ def test_cards_and_grants_read_alike() -> None:
     assert tuple(fields[6]) == given.homes
     assert chain[-1][8][3] == given.chain.holder
     assert keys[1] == given.keys.secret == make_group.SECRET
-    assert keys[2] == [[epoch.number, epoch.key] for epoch in given.keys.epochs]
+    told = zip(given.keys.epochs, given.keys.statements, strict=True)
+    assert keys[2] == [[epoch.number, epoch.key, said] for epoch, said in told]
     assert given.keys.epochs == make_group.EPOCHS
 
 

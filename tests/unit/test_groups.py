@@ -23,7 +23,7 @@ from glia.errors import (
 )
 from glia.graph.capability import Op, PeerKey, parse_chain
 from glia.graph.group import GroupId
-from glia.graph.ids import ModelId
+from glia.graph.ids import ModelId, short
 from glia.graph.member import parse_card
 from p2p.host import PeerId
 from p2p.peer_key import key_of, peer_of
@@ -318,15 +318,18 @@ def test_old_and_contradicting_grants_change_nothing(world: World) -> None:
         world.nodes["bob"].take(first)
     assert world.row("bob") == held
     row = world.row("ada")
-    liar = structs.replace(
-        row, epochs=tuple(structs.replace(each, key=bytes(32)) for each in row.epochs)
-    )
-    world.nodes["ada"]._write(liar)
-    with pytest.raises(BadRequest, match="contradicts"):
-        world.renew("bob")
-    world.nodes["ada"]._write(structs.replace(row, secret=bytes(32)))
-    with pytest.raises(BadRequest, match="contradicts"):
-        world.renew("bob")
+    unsigned = tuple(structs.replace(each, key=bytes(32), statement=b"") for each in row.epochs)
+    for liar in (
+        structs.replace(row, epochs=unsigned),
+        structs.replace(
+            row,
+            epochs=tuple(structs.replace(each, statement=b"") for each in row.epochs),
+            secret=bytes(32),
+        ),
+    ):
+        world.nodes["ada"]._write(changes.stated(liar))
+        with pytest.raises(BadRequest, match="signed two"):
+            world.renew("bob")
     assert world.row("bob") == held
 
 
@@ -362,16 +365,93 @@ def test_a_delegate_that_was_revoked_gives_no_keys(world: World) -> None:
         world.group,
         lambda row, _: structs.replace(
             row,
-            epochs=(*row.epochs, EpochRow(9, b"9" * 32, NOW_S)),
+            epochs=(*row.epochs, EpochRow(9, b"9" * 32, NOW_S, bytes(64))),
             revoked=held.revoked,
         ),
     )
     world.grant("cyd", giver="bob")
     world.clock.now_s += 10
+    with pytest.raises(MalformedParticle, match="did not begin"):
+        world.renew("cyd", giver="bob")
+    bob.change(world.group, lambda row, _: structs.replace(row, epochs=row.epochs[:-1]))
     with pytest.raises(BadRequest, match="revoked") as refused:
         world.renew("cyd", giver="bob")
     assert refused.value.hint
     assert world.row("cyd") == held
+
+
+@pytest.mark.fault("F30")
+@pytest.mark.spec(49)
+def test_a_delegate_invents_no_epoch_and_no_secret(world: World) -> None:
+    """Its members would encrypt under a key of its making, or look nothing up that others have."""
+    world.grant("bob", Op.FETCH | Op.DELEGATE)
+    world.renew("bob")
+    world.grant("cyd", giver="bob")
+    true = world.row("bob")
+    mine = true.epochs[-1].statement
+    for invented in (
+        {"epochs": (*true.epochs, EpochRow(2, b"2" * 32, NOW_S, mine))},
+        {"epochs": (EpochRow(1, b"1" * 32, NOW_S, mine),)},
+        {"epochs": (structs.replace(true.epochs[0], number=2),)},
+        {"secret": b"s" * 32},
+    ):
+        world.nodes["bob"]._write(structs.replace(true, **invented))
+        with pytest.raises(MalformedParticle, match="did not begin"):
+            world.renew("cyd", giver="bob")
+        assert world.nodes["cyd"].keys(world.group) is None
+    world.nodes["bob"]._write(true)
+    assert world.renew("cyd", giver="bob") == 1
+
+
+@pytest.mark.fault("F30")
+def test_an_issuer_that_signs_two_keys_of_an_epoch_is_told_of(world: World) -> None:
+    """As one does whose node was put back to an older state; what came first is kept."""
+    world.grant("bob")
+    old = world.row("ada")
+    held_by_ada = world.nodes["ada"].change(world.group, changes.rotated)
+    world.renew("bob")
+    held = world.row("bob")
+    world.nodes["ada"]._write(old)
+    world.nodes["ada"].change(world.group, changes.rotated)
+    world.clock.now_s += HOUR_S
+    with pytest.raises(BadRequest, match="signed two keys for epoch 2") as refused:
+        world.renew("bob")
+    ids = [short(world.row(name).keys.current.epoch_id) for name in ("ada", "bob")]
+    assert all(each in refused.value.message for each in ids)
+    assert refused.value.hint
+    assert world.row("bob") == held
+    bob, card = world.nodes["bob"], parse_card(world.nodes["bob"].card())
+    (grant,) = world.nodes["ada"].grants_for(card)
+    assert bob.trouble(world.group) == ""
+    with pytest.raises(BadRequest):
+        bob.renew(grant)
+    assert "two keys for epoch 2" in bob.trouble(world.group)
+    world.nodes["ada"]._write(held_by_ada)
+    bob.renew(world.nodes["ada"].grants_for(card)[0])
+    assert bob.trouble(world.group) == ""
+
+
+def test_epochs_of_before_statements_are_signed_or_taken_anew(world: World) -> None:
+    """An issuer signs them at the next start; a member has them with its next grant."""
+    world.grant("bob", Op.FETCH | Op.DELEGATE)
+    world.grant("cyd", giver="ada")
+    world.renew("bob")
+    for name in ("ada", "bob"):
+        row = world.row(name)
+        bare = tuple(structs.replace(each, statement=b"") for each in row.epochs)
+        invented = EpochRow(7, b"7" * 32, NOW_S)
+        bare = bare if row.is_issuer else (*bare, invented)
+        world.nodes[name]._write(structs.replace(row, epochs=bare))
+        world.nodes[name] = world.node(name)
+    assert all(each.statement for each in world.row("ada").epochs)
+    world.grant("cyd", giver="bob")
+    card = parse_card(world.nodes["cyd"].card())
+    with pytest.raises(NotPermitted, match="must be renewed"):
+        world.nodes["bob"].grant_for(world.group, card, HOUR_S)
+    world.clock.now_s += HOUR_S
+    world.renew("bob")
+    assert world.row("bob").keys == world.row("ada").keys
+    assert world.renew("cyd", giver="bob") == 1
 
 
 def test_the_secrets_of_a_group_that_is_left_are_overwritten(world: World, tmp_path: Path) -> None:

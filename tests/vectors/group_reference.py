@@ -60,10 +60,10 @@ def item(left, depth):
 
 
 def head(kind, length):
-    """Of the few bytes and texts that are written here."""
+    """Of the few numbers, bytes and texts that are written here."""
     if length < 24:
         return bytes([kind * 32 + length])
-    width, number = (1, 24) if length < 256 else (2, 25)
+    width, number = (1, 24) if length < 256 else (2, 25) if length < 2**16 else (4, 26)
     return bytes([kind * 32 + number]) + length.to_bytes(width, "big")
 
 
@@ -80,10 +80,13 @@ def open_message(data, context_of, key_of):
     refuse_unless(protected == b"\xa1\x01\x27" and others == {}, "headers")
     fields = read_cbor(payload)
     context = context_of(fields)
-    signed = b"\x84\x6aSignature1\x43\xa1\x01\x27" + head(2, len(context)) + context
-    signed += head(2, len(payload)) + payload
-    check_signature(key_of(fields), signed, signature)
+    check_message(key_of(fields), context, payload, signature)
     return fields
+
+
+def check_message(key, context, payload, signature):
+    signed = b"\x84\x6aSignature1\x43\xa1\x01\x27" + head(2, len(context)) + context
+    check_signature(key, signed + head(2, len(payload)) + payload, signature)
 
 
 def name(text):
@@ -152,6 +155,14 @@ def epoch_of(key):
     return tuple(derive(context, key) for context in contexts)
 
 
+def check_statement(issuer, secret, number, key, signature):
+    """That the issuer began this epoch."""
+    said = b"\xa3\x01" + head(0, number) + b"\x02\x58\x20" + epoch_of(key)[0]
+    said += b"\x03\x58\x20" + derive("glia 2026 v1 group secret", secret)
+    group = derive("glia 2026 v1 group", issuer)
+    check_message(issuer, b"glia-epoch-v1\0" + group, said, signature)
+
+
 def open_sealed(key, sealed, particle_name):
     epoch_id, _, k_enc = epoch_of(key)
     key = blake3(particle_name, key=k_enc).digest()
@@ -177,7 +188,7 @@ def read_card(data):
 
 
 def read_grant(data, seed):
-    """Its fields, the chain read, the keys unwrapped."""
+    """Its fields, the chain read, the keys unwrapped, and their statements checked."""
     chain = []
 
     def group(fields):
@@ -191,6 +202,9 @@ def read_grant(data, seed):
         KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.CHACHA20_POLY1305
     )
     key = suite.kem.deserialize_private_key(seed)
-    info = b"glia-wrap-v1\0" + name(chain[0][2])
+    info = b"glia-wrap-v2\0" + name(chain[0][2])
     recipient = suite.create_recipient_context(fields[4][:32], key, info=info)
-    return fields, chain, read_cbor(recipient.open(fields[4][32:]))
+    keys = read_cbor(recipient.open(fields[4][32:]))
+    for number, epoch_key, signature in keys[2]:
+        check_statement(name(chain[0][1]), keys[1], number, epoch_key, signature)
+    return fields, chain, keys

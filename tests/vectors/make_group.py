@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from glia.graph.capability import Chain, Op, PeerKey, Scope, attenuate, grant
+from glia.graph.epoch_statement import state_epoch
 from glia.graph.grant import CARD_TEXT, GRANT_TEXT, as_text
 from glia.graph.group import (
     Epoch,
@@ -16,6 +17,7 @@ from glia.graph.group import (
     record_bytes,
     seal,
     sealed_id,
+    secret_id,
 )
 from glia.graph.ids import BlockId, PrefixKey, WindowId, digest
 from glia.graph.member import Box, sign_card
@@ -31,10 +33,11 @@ BOX = Box(make.seed("box", 32))
 GROUP = group_id_of(ISSUER.neuron)
 SECRET = GroupSecret(make.seed("group secret", 32))
 EPOCHS = (Epoch(1, make.seed("epoch 1", 32)), Epoch(2, make.seed("epoch 2", 32)))
+STATEMENTS = tuple(state_epoch(ISSUER, epoch, SECRET) for epoch in EPOCHS)
 
 # HPKE draws a key for each message: made once by sign_grant, of what `_grant` says.
 GRANT = bytes.fromhex(
-    "8443a10127a05902f0a60167667269656e6473021a6b49d20003590168815901648443a10127a0590119aa01"
+    "8443a10127a0590375a60167667269656e6473021a6b49d20003590168815901648443a10127a0590119aa01"
     "7840346532313663313265316534633463373661343439636232376261663235376631323761373238343261"
     "3962383134383066323261353461656137636537363402784062646661313030303833303036643130613666"
     "3863373030323735313531663165303732383831343965353439353735326633386265386539393065633363"
@@ -42,17 +45,20 @@ GRANT = bytes.fromhex(
     "396535343935373532663338626538653939306563336330041a6b4b2380051a6b49d200061a6b49d2000750"
     "a866821726ffb06b6e43a1e283875fd208a103582097ecc00e7683d68dbdfae46742108d33e3757c5d64a1a1"
     "063c9a66eae259bcb818640718680158405362484fdb52464e63c90543e0ba76daa525666aabde8ffea6b2d4"
-    "b15f13ad5531e8e36b7504ee9c20637584f30c2bea91c9d703bcdd12e9f63f464377d5a90904589e784a011d"
-    "f8cc94032d7a0a4f2a2174aaef678f2db2e3f01ac26d233e7bafd12f556db84c3160a0f7e3c312bf1398c81f"
-    "6305ba7bfb1f2f29891dcc31c1c417343a222a049202228996e03541fc5870868636cdb70639074322903729"
-    "3cebb6830a915cef0735e2aec3e32b5bf83a3e1a53daaee39b7db4908747e433fdb6727dcc32aafb47fabd31"
-    "a4f60b34c5ff2c5cccd004e417af31858e50cf59740705587c8443a10127a05832a60158204e216c12e1e4c4"
-    "c76a449cb27baf257f127a72842a9b81480f22a54aea7ce7640201031a6b49d20004010580068058405f28c1"
-    "483a7f2e0d48c413099e6c516cea2116483067521b0d320f022e65a1a766652bb2ea3a65bc95ff3995661aa6"
-    "0ed9b3905486c26439a3a38f4007289c0a068178502f6970342f3139322e302e322e312f7463702f34303031"
-    "2f7032702f313244334b6f6f57443365636b69665770526e397751704d4739523968583373443135387a3745"
-    "7148576d776551414a553553415840c914754aa6d8b9c17d5812bf530176087ada80b80eb8a930be085228ff"
-    "defb277f6ae6f719f971a5582aaac8c54cd9e934004d63dd45e7de8cfa29c3e8ef5b05"
+    "b15f13ad5531e8e36b7504ee9c20637584f30c2bea91c9d703bcdd12e9f63f464377d5a90904590122bd2845"
+    "dc82c5e4de8e2862cf3155196845942b27bab1d74356ebc31cc9cbca425c8173f622fb29d2e2a072d40c68b8"
+    "04b02b3113e446018c71ffe66c09d1c1a76dc8eb0c0d1ab28cf2c8bc8bdd1c6c8cef76bae0afec4ba1616ef2"
+    "61b2ca5e4178e7e853d88c5e58bc10a8ca037957cfa16f2dbd4b9c1d8ede86d11f07945e051bafe6c8c1c214"
+    "c333931bee88025b5c1978a6c303e1676a77b58fb6022d589c840241680bc76c94d7f303c47914e737995188"
+    "a27dce7eec056f2d935fefd8f5df48424bc663c0f19813496d2887e7e6cd5c6544b226963044503f19064aa3"
+    "90f06bca396cd1bccd6e77d4e7c8a28e2bae1067cc10ac3b070cf42713fd145cc62703aa3ff782f570cbeec8"
+    "4400bc78e0643a8ebf8503f34c1955c122ff6057b1393705587c8443a10127a05832a60158204e216c12e1e4"
+    "c4c76a449cb27baf257f127a72842a9b81480f22a54aea7ce7640201031a6b49d20004010580068058405f28"
+    "c1483a7f2e0d48c413099e6c516cea2116483067521b0d320f022e65a1a766652bb2ea3a65bc95ff3995661a"
+    "a60ed9b3905486c26439a3a38f4007289c0a068178502f6970342f3139322e302e322e312f7463702f343030"
+    "312f7032702f313244334b6f6f57443365636b69665770526e397751704d4739523968583373443135387a37"
+    "457148576d776551414a553553415840064842beb98cbedec7676f2a5fae393388b6274fe6c220d0c5d03a20"
+    "8809a3112945de1e6d3171091a21c8d1c13aa4653d48e95403b9231602ed725985107108"
 )
 
 
@@ -159,6 +165,7 @@ def _group() -> make.Json:
         "whose box key has the private half seed('box', 32).",
         "issuer": ISSUER.neuron.hex(),
         "group": GROUP.hex(),
+        "secret_id": secret_id(SECRET).hex(),
         "domain": {
             "before": before.hex(),
             "block": domain_block(BlockId(before), SECRET).hex(),
@@ -172,8 +179,9 @@ def _group() -> make.Json:
                 "k_id": epoch.k_id.hex(),
                 "k_enc": epoch.k_enc.hex(),
                 "lookup": epoch.lookup_key(before).hex(),
+                "statement": said.hex(),
             }
-            for epoch in EPOCHS
+            for epoch, said in zip(EPOCHS, STATEMENTS, strict=True)
         ],
         "sealed": [
             _sealed(EPOCHS[0], b"", 0),
