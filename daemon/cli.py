@@ -35,6 +35,7 @@ from daemon.verbs import (
     store,
     trace,
     unit,
+    verify,
     where,
 )
 from daemon.verbs.arguments import absolute, nameable
@@ -42,7 +43,7 @@ from glia.errors import BadRequest, GliaError
 
 _GROUPS = (
     node, config, doctor, unit, models, run, chat, conversations, forget, publish, recall, ps,
-    peers, where, links, audit, fetch, trace, groups, soul, checkpoint, store,
+    peers, where, links, audit, fetch, trace, verify, groups, soul, checkpoint, store,
 )  # fmt: skip
 
 Verb = Callable[[argparse.Namespace], int]

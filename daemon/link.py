@@ -40,12 +40,14 @@ from glia.local.messages import (
     Generated,
     Meet,
     Progress,
+    RanAgain,
     Ready,
     Replay,
     Reply,
+    RerunWindows,
     Run,
 )
-from glia.local.values import DomainValue, SamplingValue, TierValue
+from glia.local.values import DomainValue, RerunValue, SamplingValue, TierValue, UnitValue
 
 Deliver = Callable[[Progress | Emitted], None]
 FromEngine = (
@@ -56,6 +58,7 @@ FromEngine = (
     | Generated
     | EvictReply
     | AuditedWindow
+    | RanAgain
     | Done
     | Failed
 )
@@ -182,6 +185,20 @@ class EngineLink:
                 f"an engine answered an AuditWindow with a {type(reply).__name__}"
             )
         return reply
+
+    async def rerun(
+        self, chain: Sequence[WindowId], units: Sequence[UnitValue]
+    ) -> Sequence[RerunValue]:
+        """Have the engine run windows of a log again. Args: as RerunWindows.
+
+        Raises: EngineDied, QuotaExceeded where it is behind, NotFound, PromptError, PoolExhausted.
+        """
+        self._next_id += 1
+        call = RerunWindows(self._next_id, list(chain), list(units))
+        reply = await self._finish(self._start(call, lambda _: None))
+        if not isinstance(reply, RanAgain) or len(reply.found) != len(units):
+            raise RemoteProtocolError("an engine answered something else than was run again")
+        return reply.found
 
     async def evict_l0(self) -> EvictReply:
         """Have the engine drop what it does not use. Raises: EngineDied."""

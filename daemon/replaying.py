@@ -36,14 +36,18 @@ async def replay(parts: Parts, call: m.Replay, post: Deliver) -> m.Replayed:
         raise BadRequest("what was chosen does not lie in order in the log")
     async with parts.broker.using(call.model, call.dtype, len(tokens)) as engine:
         link = await engine.until_ready(lambda event: post(structs.replace(event, id=call.id)))
-        if link.attach.model_id != call.model_id:
-            raise BadRequest(
-                f"{call.model} is another model here: {short(link.attach.model_id)}, "
-                f"not {short(call.model_id)}",
-                hint="gliad models shows the model_id of each",
-            )
+        check_model(link, call.model, call.model_id)
         async with _unkept(parts, call, tokens):
             return await _run(parts, call, tokens, link, post)
+
+
+def check_model(link: EngineLink, name: str, model_id: bytes) -> None:
+    """Raises: BadRequest where an engine's model is another than was meant."""
+    if link.attach.model_id != model_id:
+        raise BadRequest(
+            f"{name} is another model here: {short(link.attach.model_id)}, not {short(model_id)}",
+            hint="gliad models shows the model_id of each",
+        )
 
 
 async def _run(

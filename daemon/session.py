@@ -38,13 +38,14 @@ from glia.local.messages import (
     Progress,
     Ready,
     Replay,
+    Sample,
     Shutdown,
     Welcome,
 )
 
 KINDS = ("client", "engine")
 _MAX_CALLS = 1024
-_WAITING_CALLS = (AddModel, Replay, Shutdown)  # for others; nobody waits for them
+_WAITING_CALLS = (AddModel, Replay, Sample, Shutdown)  # for others; nobody waits for them
 _MAX_AT_ONCE = 4  # of those that use threads: every connection shares these
 _ENDING_S = 30.0  # for an engine to end what was cancelled, and for the disk
 _MEMORY_CALLS = get_args(MemoryCall)
@@ -186,7 +187,7 @@ class Session:
 
     async def _answer_api(self, call: api.ApiCall) -> Struct:
         if isinstance(
-            call, AddModel | Audit | Replay | Shutdown
+            call, AddModel | Audit | Replay | Sample | Shutdown
         ):  # these wait for others, and nobody for them
             return await api.answer(self._parts, call, self._deliver)
         async with self._at_once:

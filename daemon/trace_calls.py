@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from daemon.drawing import sample
 from daemon.link import Deliver
 from daemon.parts import Parts
 from daemon.replaying import replay
 from daemon.tracing import part
-from glia.local.messages import Replay, Reply, Trace
+from glia.local.messages import Replay, Reply, Sample, Trace
 
-TraceCall = Trace | Replay
+TraceCall = Trace | Replay | Sample
 
 
 async def answer(parts: Parts, call: TraceCall, post: Deliver) -> Reply:
@@ -18,3 +19,5 @@ async def answer(parts: Parts, call: TraceCall, post: Deliver) -> Reply:
             return await part(parts, call)
         case Replay():
             return await replay(parts, call, post)
+        case Sample():
+            return await sample(parts, call, post)

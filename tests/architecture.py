@@ -76,6 +76,7 @@ PURE: dict[str, tuple[str, ...]] = {
         "blake3",
         "cryptography",
         "json",
+        "math",
         "re",
         "struct",
         "tomllib",

@@ -24,9 +24,12 @@ from glia.store.published import Published
 Change = Callable[[int, int, np.ndarray], None]  # window, layer, its f32 payload
 
 
-def poison(data_dir: Path, tip: WindowId, change: Change) -> list[WindowRecord]:
+def poison(
+    data_dir: Path, tip: WindowId, change: Change, numerics_class: str = ""
+) -> list[WindowRecord]:
     """Change payloads of a chain of f32 windows, and offer the result in place of it.
 
+    Args: numerics_class: what the new ones say they are of; their own, if nothing.
     Returns: the new chain.
     """
     paths = Paths(data_dir)
@@ -49,7 +52,12 @@ def poison(data_dir: Path, tip: WindowId, change: Change) -> list[WindowRecord]:
         blocks = tuple(BlockId(digest(particle)) for particle in made)
         chain.append(
             WindowRecord(
-                *own, record.numerics_class, prev, record.position_start, record.tokens, blocks
+                *own,
+                numerics_class or record.numerics_class,
+                prev,
+                record.position_start,
+                record.tokens,
+                blocks,
             )
         )
         prev = chain[-1].window_id

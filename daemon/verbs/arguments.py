@@ -19,6 +19,17 @@ def absolute(text: str) -> Path:
     return Path(text).expanduser().absolute()
 
 
+def share(text: str) -> float:
+    """Of what is drawn from."""
+    try:
+        part = float(text)
+    except ValueError:
+        part = 0.0
+    if not 0 < part <= 1:
+        raise argparse.ArgumentTypeError("a share is more than 0 and at most 1")
+    return part
+
+
 def add_config(verb: argparse.ArgumentParser) -> None:
     """Declare --config."""
     verb.add_argument("--config", type=absolute, metavar="F", help="instead of DIR/glia.toml")

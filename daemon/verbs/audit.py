@@ -9,6 +9,7 @@ from typing import Any
 
 from daemon import show
 from daemon.commands import addressed
+from daemon.verbs.arguments import share
 from daemon.verbs.links import tip_of
 from daemon.verbs.text import model_id_of
 from glia.client import Client
@@ -44,9 +45,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     audit.add_argument("tip", metavar="TIP", nargs="?", help="64 hex digits, as run --json")
     audit.add_argument("--peer", metavar="PEER", help="what this peer's neuron attests")
     audit.add_argument("--model", metavar="MODEL", help="what came of this model")
-    audit.add_argument(
-        "--sample", type=_share, metavar="P", help="the share drawn; default: 1, all"
-    )
+    audit.add_argument("--sample", type=share, metavar="P", help="the share drawn; default: 1, all")
     audit.add_argument("--json", action="store_true")
     audit.set_defaults(verb=_audit)
 
@@ -62,16 +61,6 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     trust.add_argument("word", choices=_WORDS, nargs="?")
     trust.add_argument("--json", action="store_true")
     trust.set_defaults(verb=_trust)
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise argparse.ArgumentTypeError("a share is more than 0 and at most 1")
-    return share
 
 
 def _audit(args: argparse.Namespace) -> int:

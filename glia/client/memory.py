@@ -14,7 +14,7 @@ from glia.local import messages as m
 from glia.local import values
 from glia.local.connection import Connection
 
-FromGliad = m.Run | m.CancelRun | m.Meet | m.AuditWindow | m.EvictL0 | m.ForgetL0
+FromGliad = m.Run | m.CancelRun | m.Meet | m.AuditWindow | m.RerunWindows | m.EvictL0 | m.ForgetL0
 _KNOWN_AT_ONCE = 16384  # of 34 bytes, in one frame
 _FOUND_AT_ONCE = 4096
 
@@ -180,7 +180,8 @@ class MemoryCalls(Caller):
         self._connection.send(event)
 
     def send_reply(
-        self, reply: m.Generated | m.EvictReply | m.AuditedWindow | m.Done | m.Failed
+        self,
+        reply: m.Generated | m.EvictReply | m.AuditedWindow | m.RanAgain | m.Done | m.Failed,
     ) -> None:
         """Answer a call of gliad."""
         self._connection.send(reply)

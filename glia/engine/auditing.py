@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
+from glia.engine.claimed import ClaimedWindows
 from glia.engine.finding import Checks, Finding
 from glia.engine.memory import Examined, TierMemory
-from glia.engine.payloads import window_views
-from glia.engine.restore import GROUP_WINDOWS, Restored
-from glia.errors import NotFound
-from glia.graph.ids import WindowId, short
+from glia.engine.restore import Restored
+from glia.graph.ids import WindowId
 from glia.graph.profile import Profile
-from glia.kv.dtypes import STORAGE_DTYPES
 
 
 class Auditor:
@@ -25,9 +21,7 @@ class Auditor:
 
     def __init__(self, memory: TierMemory, profile: Profile, examiner: Checks) -> None:
         self._memory, self._profile, self._examiner = memory, profile, examiner
-        self._arena = torch.from_numpy(memory.arena)
-        room = len(memory.arena) // profile.window_particle_bytes // 5
-        self._group = max(1, min(GROUP_WINDOWS, room))
+        self._claimed = ClaimedWindows(memory, profile)
 
     def audit(
         self, chain: Sequence[WindowId], tokens: Sequence[int], *, is_canonical: bool
@@ -38,7 +32,7 @@ class Auditor:
             chain: from genesis to this one. tokens: its own.
         Raises: NotFound where a window of the chain cannot be had; PromptError.
         """
-        layers = self._read(chain)
+        layers = self._claimed.read(chain)
         before = [layer[:-1] for layer in layers] if len(chain) > 1 else []
         window = [layer[-1] for layer in layers]
         return self._examiner.audit(before, window, tokens, is_canonical=is_canonical)
@@ -68,31 +62,3 @@ class Auditor:
             if not finding.is_clean:
                 return index
         return len(chain)
-
-    def _read(self, chain: Sequence[WindowId]) -> list[torch.Tensor]:
-        """Copies, per layer [W, S, G, 2 * D]. Raises: NotFound."""
-        size = self._profile.block_size
-        layers = [
-            torch.empty(
-                len(chain),
-                size,
-                shape.kv_heads,
-                2 * shape.head_dim,
-                dtype=STORAGE_DTYPES[self._profile.scheme],
-            )
-            for shape in self._profile.layers
-        ]
-        for start in range(0, len(chain), self._group):
-            names = chain[start : start + self._group]
-            self._memory.lease_begin(names)
-            leased = self._memory.lease_end()
-            try:
-                if len(leased.tiers) < len(names):
-                    raise NotFound(f"window {short(names[len(leased.tiers)])} is here no more")
-                for at, offsets in enumerate(leased.offsets.tolist(), start):
-                    views = window_views(self._arena, self._profile, offsets, 0, 1)
-                    for layer, view in zip(layers, views, strict=True):
-                        layer[at] = view[0]
-            finally:
-                self._memory.release(leased.lease)
-        return layers

@@ -25,6 +25,7 @@ from glia.engine.intake import take_in
 from glia.engine.memory import TierMemory
 from glia.engine.outcome import Broken, Emitted, Finished, Outcome, Prefilled
 from glia.engine.replay import Replay
+from glia.engine.rerun import Rerun, Rerunner, Unit
 from glia.engine.residency import L0Stats, Residency
 from glia.engine.scheduler import Scheduler
 from glia.engine.sealing import Sealer
@@ -96,6 +97,7 @@ class Engine:
         self._admission = Admission(memory, model, self._residency, profile, examiner)
         self._auditor = Auditor(memory, profile, examiner)
         self._examiner = examiner
+        self._rerunner = Rerunner(memory, model, self._residency, profile)
         num_cells = len(memory.staging) // profile.window_payload_bytes
         self._sealer = Sealer(memory, self._residency, profile, num_cells)
         self._computation = Computation(model, self._sealer, profile, piece)
@@ -148,6 +150,10 @@ class Engine:
         Raises: NotFound where a window of the chain cannot be had; PromptError.
         """
         return self._auditor.audit(chain, tokens, is_canonical=is_canonical)
+
+    def rerun(self, chain: Several[WindowId], units: Several[Unit]) -> list[Rerun]:
+        """Run windows of a log again, between two steps; as Rerunner.rerun."""
+        return self._rerunner.rerun(chain, units)
 
     @property
     def is_calibrated(self) -> bool:

@@ -29,6 +29,11 @@ class Sampler:
         at = int(torch.searchsorted(total, draw, right=True))
         return int(tokens[min(at, len(tokens) - 1)])
 
+    def skip(self, num_tokens: int) -> None:
+        """Go on as if so many tokens had been chosen."""
+        if self._sampling.temperature:
+            torch.rand(num_tokens, generator=self._generator, dtype=torch.float64)
+
     def fork(self) -> Sampler:
         """A sampler that goes on drawing as this one would, apart from it."""
         twin = Sampler(self._sampling)

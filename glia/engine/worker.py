@@ -22,6 +22,7 @@ from glia.engine.boot import Booted, BootSettings, boot
 from glia.engine.memory import Examined
 from glia.engine.outcome import Emitted, Finished, Outcome, Prefilled
 from glia.engine.remote import finding_value
+from glia.engine.rerun import Unit
 from glia.engine.sequence import Answer, Request, Sequence
 from glia.errors import EngineFailed, GliaError, NotRunning
 from glia.graph.answers import ChosenSpan
@@ -66,7 +67,7 @@ class Worker:
         self._attach_id = booted.attach_id
         self._runs: dict[int, Sequence] = {}
         self._ids: dict[Sequence, int] = {}
-        self._audits: deque[m.AuditWindow] = deque()
+        self._audits: deque[m.AuditWindow | m.RerunWindows] = deque()
         self._audited_s = 0.0
         self._told = (0, 0)
         cap_bytes = booted.engine.l0().cap_bytes
@@ -90,19 +91,32 @@ class Worker:
             if self._audits and (self._engine.idle or self._audit_is_due):
                 self._audit(self._audits.popleft())
 
-    def _audit(self, call: m.AuditWindow) -> None:
+    def _audit(self, call: m.AuditWindow | m.RerunWindows) -> None:
         """One, between two steps."""
-        started = time.perf_counter()
         chain = [WindowId(name) for name in call.chain]
         try:
-            finding = self._engine.audit(chain, call.tokens, is_canonical=call.canonical)
+            if isinstance(call, m.AuditWindow):
+                reply: m.AuditedWindow | m.RanAgain = self._audited(call, chain)
+            else:
+                reply = self._rerun(call, chain)
         except GliaError as error:
             self._fail(call.id, error)
             return
-        value = finding_value(Examined(chain[-1], finding, is_audit=True))
-        spent_s, calibrated = time.perf_counter() - started, self._engine.is_calibrated
-        self._client.send_reply(m.AuditedWindow(call.id, value, spent_s, calibrated))
+        self._client.send_reply(reply)
         self._audited_s = time.monotonic()
+
+    def _audited(self, call: m.AuditWindow, chain: Several[WindowId]) -> m.AuditedWindow:
+        started = time.perf_counter()
+        finding = self._engine.audit(chain, call.tokens, is_canonical=call.canonical)
+        value = finding_value(Examined(chain[-1], finding, is_audit=True))
+        spent_s = time.perf_counter() - started
+        return m.AuditedWindow(call.id, value, spent_s, self._engine.is_calibrated)
+
+    def _rerun(self, call: m.RerunWindows, chain: Several[WindowId]) -> m.RanAgain:
+        units = [Unit(each.at, tuple(each.tokens), _spans(each.chosen)) for each in call.units]
+        found = self._engine.rerun(chain, units)
+        told = [values.RerunValue(each.is_equal, list(each.told)) for each in found]
+        return m.RanAgain(call.id, told)
 
     @property
     def _audit_is_due(self) -> bool:
@@ -122,7 +136,7 @@ class Worker:
             if sequence is not None:
                 self._engine.meet(sequence, call.position)
             self._client.send_reply(m.Done(call.id))
-        elif isinstance(call, m.AuditWindow):
+        elif isinstance(call, m.AuditWindow | m.RerunWindows):
             if not self._audits:
                 self._audited_s = time.monotonic()
             self._audits.append(call)

@@ -124,6 +124,46 @@ class ChosenValue(Struct, frozen=True, array_like=True):
     sampling: SamplingValue
 
 
+class UnitValue(Struct, frozen=True, array_like=True):
+    """A window of a chain that is run again, or the tokens behind its last one.
+
+    at: its place. tokens: its own. chosen: spans that what follows from them lies in.
+    """
+
+    at: Count
+    tokens: Annotated[Tokens, Meta(min_length=1, max_length=2**16)]
+    chosen: list[ChosenValue]
+
+
+class RerunValue(Struct, frozen=True, array_like=True):
+    """What came of it.
+
+    equal: whether its K and V are, bit by bit, what is claimed; None behind the chain.
+    told: what would be chosen, at each position of `chosen` that follows from its tokens.
+    """
+
+    equal: bool | None
+    told: list[int]
+
+
+Compared = Literal["equal", "clean", "differs", "other", "false", ""]
+
+
+class SampledValue(Struct, frozen=True):
+    """What came of one of a log's windows, or of the tokens behind the last.
+
+    at: its place. own: whether it is of the class that it was computed in now.
+    verdict: equal: bit by bit; those of FindingValue; "" where nothing is there to compare.
+    num_chosen: tokens that were chosen from what it says; differing: those that would not be.
+    """
+
+    at: Count
+    own: bool
+    verdict: Compared
+    num_chosen: Count
+    differing: list[Count]
+
+
 class CachedValue(Struct, frozen=True):
     """Prompt tokens by the tier they were found in."""
 

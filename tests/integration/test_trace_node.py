@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import json
+import random
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from glia.client import Client
-from glia.errors import BadRequest, NotRunning, PromptError, UnknownModel
+from glia.errors import BadRequest, NotFound, NotRunning, PromptError, UnknownModel
 from glia.graph.answers import ChosenSpan
 from glia.graph.ids import ModelId, ProfileId, WindowId
 from glia.graph.neuron import Signer
+from glia.graph.sampled import drawn
 from glia.graph.sampling import Sampling
 from glia.graph.trace import Answer, ClassRun, SignedTrace, Trace, sign_trace
 from glia.graph.verdict import Finding, Verdict
 from glia.local import messages as m
 from glia.local import values
 from tests.node_parts import RunningNode, until
-from tests.tiny_node import SETTINGS, add_manifest, gliad, prompt, refused, save_model
+from tests.poison import poison
+from tests.tiny_node import SETTINGS, add_manifest, command, gliad, prompt, refused, save_model
 
 HOT = values.SamplingValue(temperature=1.5, top_p=0.95, top_k=40, seed=11)
 OTHER = Signer(b"\7" * 32)
@@ -179,6 +184,49 @@ ALTERED: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.spec(53, 64)
+def test_a_share_of_it_is_run_again_from_the_windows_here(
+    client: Client, signed: SignedTrace
+) -> None:
+    seen: list[tuple[str, int, int]] = []
+    whole = client.verify_sample(signed, 1.0, on_progress=lambda *told: seen.append(told))
+    assert (whole.finding, whole.is_exact) == (Finding.CONFIRMED, True)
+    assert (whole.num_drawn, whole.num_units) == (8, 8)
+    assert (whole.num_equal, whole.num_windows, whole.num_same, whole.num_chosen) == (7, 7, 56, 56)
+    assert whole.unseen == {1: 0.0, 4: 0.0}
+    assert seen[-1] == ("computing again", 8, 8)
+    some = client.verify_sample(signed, 0.3, seed=4)
+    assert (some.finding, some.num_drawn) == (Finding.CONFIRMED, 3)
+    assert some.unseen[1] == pytest.approx(5 / 8)
+    assert replace(client.verify_sample(signed, 0.3, seed=4), duration_s=0.0) == replace(
+        some, duration_s=0.0
+    )
+    known = client.status().tiers["l2"].windows
+    assert client.status().tiers["l2"].windows == known
+
+
+def test_whatever_is_altered_is_refuted_where_all_of_it_is_drawn(
+    client: Client, signed: SignedTrace
+) -> None:
+    for what, altered in ALTERED.items():
+        trace = altered(signed.trace)
+        if trace.windows[-1] != signed.trace.windows[-1]:  # a window that nobody has
+            with pytest.raises(NotFound, match="are not here"):
+                client.verify_sample(sign_trace(trace, OTHER), 1.0)
+            continue
+        verdict = client.verify_sample(sign_trace(trace, OTHER), 1.0)
+        assert verdict.finding is Finding.REFUTED, what
+
+
+def test_a_share_of_another_class_is_near_or_undecided(client: Client, signed: SignedTrace) -> None:
+    """Its windows say which class they are: a trace that says another is not theirs."""
+    other = replace(signed.trace, runs=(ClassRun("native:elsewhere", 7),))
+    verdict = client.verify_sample(sign_trace(other, OTHER), 1.0)
+    assert (verdict.finding, verdict.are_named) == (Finding.REFUTED, False)
+    with pytest.raises(BadRequest, match="names no window"):
+        client.verify_sample(sign_trace(replace(other, windows=(), runs=()), OTHER), 1.0)
+
+
 def test_another_model_or_none_is_told(
     client: Client, node: RunningNode, signed: SignedTrace, tmp_path: Path
 ) -> None:
@@ -276,6 +324,21 @@ def test_from_the_command_line(
     other = replace(signed.trace, model_id=ModelId(b"\1" * 32))
     file.write_bytes(sign_trace(other, OTHER).encoding)
     refused(gliad(node, "verify", str(file)), 2, "no model here is known to be 010101")
+    file.write_bytes(signed.encoding)
+    share = gliad(node, "verify", str(file), "--sample", "0.2")
+    assert share.returncode == 0, share.stderr
+    assert share.stdout.startswith("confirmed: what was drawn is what this model computes")
+    assert "drawn: 2 of 8 windows" in share.stdout
+    assert "of 1 with 75 %, 4 with 21.4 %" in share.stdout
+    told = json.loads(gliad(node, "verify", str(file), "--sample", "1", "--json").stdout)
+    assert (told["finding"], told["num_equal"], told["sample"]) == ("confirmed", 7, 1.0)
+    assert told["cannot_promise"]
+    with file.open("rb") as stdin:
+        piped = subprocess.run(
+            command(node, "verify", "-"), stdin=stdin, capture_output=True, check=True
+        )
+    assert piped.stdout.startswith(b"confirmed: byte for byte")
+    refused(gliad(node, "verify", str(file), "--seed", "3"), 2, "--sample P")
     refused(gliad(node, "verify", str(tmp_path / "absent")), 2, "No such file")
     (tmp_path / "text").write_text("once upon a time")  # not checked, so not refuted
     refused(gliad(node, "verify", str(tmp_path / "text")), 2, "is no trace")
@@ -309,3 +372,44 @@ def test_one_that_is_broken_off_leaves_nothing(node: RunningNode, client: Client
 def broken_off(what: str, done: int, total: int) -> None:
     if what == "computing again" and done > 500:
         raise KeyboardInterrupt
+
+
+def test_one_window_that_is_off_is_found_when_it_is_drawn(tmp_path: Path) -> None:
+    """K and V of the last layer: no other window and no token follows from them."""
+    with RunningNode(tmp_path / "node", SETTINGS) as running:
+        add_manifest(running, save_model(tmp_path / "tiny"))
+        with running.client() as here:
+            say(here, "talk", 150, 13, HOT)
+            honest = here.trace("talk")
+        running.stop()
+        chain = poison(running.data_dir, honest.trace.windows[-1], deep)
+        running.restart()
+        lie = replace(honest.trace, windows=tuple(each.window_id for each in chain))
+        signed, num = sign_trace(lie, OTHER), len(chain) + 1
+        with running.client() as here:
+            found = [
+                here.verify_sample(signed, 0.25, seed=seed).finding is Finding.REFUTED
+                for seed in range(24)
+            ]
+        drawn_at = [drawn(num, 0.25, random.Random(seed).sample) for seed in range(24)]
+        assert found == [DEEP in places for places in drawn_at]
+        assert 0 < sum(found) < 24
+        running.stop()
+        chain = poison(running.data_dir, chain[-1].window_id, deep, "native:elsewhere")
+        running.restart()
+        runs = (ClassRun("native:elsewhere", len(chain)),)
+        other = replace(lie, windows=tuple(each.window_id for each in chain), runs=runs)
+        with running.client() as here:
+            verdict = here.verify_sample(sign_trace(other, OTHER), 1.0)
+            assert (verdict.finding, verdict.is_exact) == (Finding.CONFIRMED, False)
+            assert (verdict.num_clean, verdict.is_calibrated) == (len(chain), False)
+            altered = here.verify_sample(sign_trace(at(other, 162), OTHER), 1.0)
+            assert (altered.finding, altered.differing[0]) == (Finding.UNDECIDED, 162)
+
+
+DEEP = 5
+
+
+def deep(window: int, layer: int, payload: np.ndarray) -> None:
+    if (window, layer) == (DEEP, 1):
+        payload[7] *= np.float32(1.000001)

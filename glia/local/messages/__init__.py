@@ -6,8 +6,8 @@ gets zero or more events, then exactly one reply. Calls on one connection may be
 pipelined; replies to the memory calls (Match to Flush) keep their order.
 
 gliad calls an attached engine in the same form, down the connection the engine
-opened: `Run`, `CancelRun`, `Meet`, `AuditWindow`, `EvictL0`, `ForgetL0`. Ids of the two
-directions are apart.
+opened: `Run`, `CancelRun`, `Meet`, `AuditWindow`, `RerunWindows`, `EvictL0`,
+`ForgetL0`. Ids of the two directions are apart.
 
 The modules of this package have the messages by what they are about. Here is what either
 side may send, and whoever speaks takes it from here.
@@ -43,6 +43,7 @@ from glia.local.messages.conversations import (
     WithdrawReply,
 )
 from glia.local.messages.engine import (
+    MAX_CHAIN,
     AuditedWindow,
     AuditWindow,
     CancelRun,
@@ -50,7 +51,9 @@ from glia.local.messages.engine import (
     EvictL0,
     ForgetL0,
     Meet,
+    RanAgain,
     Ready,
+    RerunWindows,
     Run,
 )
 from glia.local.messages.generation import (
@@ -123,7 +126,15 @@ from glia.local.messages.peers import (
     Where,
     WhereReply,
 )
-from glia.local.messages.traces import MAX_REPLAY_BYTES, Replay, Replayed, Trace, TraceReply
+from glia.local.messages.traces import (
+    MAX_REPLAY_BYTES,
+    Replay,
+    Replayed,
+    Sample,
+    Sampled,
+    Trace,
+    TraceReply,
+)
 from glia.local.messages.truth import Audit, AuditReply, Neurons, NeuronsReply, Trust
 
 PROTOCOL_VERSION = 1
@@ -162,6 +173,7 @@ ClientMessage = (
     | Fetch
     | Trace
     | Replay
+    | Sample
     | Groups
     | ShowGroup
     | CreateGroup
@@ -193,6 +205,7 @@ ClientMessage = (
     | Generated
     | EvictReply
     | AuditedWindow
+    | RanAgain
     | Done
     | Failed
 )
@@ -227,6 +240,7 @@ DaemonMessage = (
     | FetchReply
     | TraceReply
     | Replayed
+    | Sampled
     | GroupsReply
     | CardReply
     | GrantReply
@@ -239,6 +253,7 @@ DaemonMessage = (
     | Sealed
     | Run
     | AuditWindow
+    | RerunWindows
     | CancelRun
     | Meet
     | EvictL0
@@ -250,20 +265,21 @@ client_decoder: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder
 daemon_decoder: msgspec.msgpack.Decoder[DaemonMessage] = msgspec.msgpack.Decoder(DaemonMessage)
 
 __all__ = [
-    "MAX_FRAME_BYTES", "MAX_REPLAY_BYTES", "PROTOCOL_VERSION", "AddModel", "AddPeer", "Adopt",
-    "Attach", "Audit", "AuditReply", "AuditWindow", "AuditedWindow", "BanPeer", "Call", "Cancel",
-    "CancelRun", "Card", "CardReply", "Chain", "ChainReply", "Check", "CheckReply", "Checkpoint",
-    "CheckpointReply", "ClientMessage", "ConversationReply", "Conversations", "ConversationsReply",
-    "CreateGroup", "DaemonMessage", "Done", "Emitted", "EngineStats", "Event", "Evict", "EvictL0",
-    "EvictReply", "Examined", "ExaminedReply", "Explain", "ExplainReply", "Failed", "Fetch",
-    "FetchReply", "Flush", "Forget", "ForgetL0", "ForgetPeer", "ForgetReply", "Fork", "Gc",
-    "GcReply", "Generate", "Generated", "Grant", "GrantReply", "Groups", "GroupsReply", "Heed",
-    "Hello", "Identity", "IdentityReply", "JoinGroup", "Known", "Lease", "Leased", "LeaveGroup",
-    "Links", "LinksReply", "Match", "Matched", "Meet", "Models", "ModelsReply", "Moves",
-    "MovesReply", "Neurons", "NeuronsReply", "NextBlock", "NextBlockReply", "Peers", "PeersReply",
-    "Progress", "Publish", "PublishReply", "ReadConversation", "Ready", "Release", "Replay",
-    "Replayed", "Reply", "Restore", "RestoreReply", "Revoke", "RotateGroup", "Run", "Runs",
-    "RunsReply", "Seal", "Sealed", "ShowGroup", "Shutdown", "Staging", "Status", "StatusReply",
-    "Trace", "TraceReply", "Trust", "Welcome", "Where", "WhereReply", "Withdraw", "WithdrawReply",
-    "client_decoder", "daemon_decoder", "encoder",
+    "MAX_CHAIN", "MAX_FRAME_BYTES", "MAX_REPLAY_BYTES", "PROTOCOL_VERSION", "AddModel", "AddPeer",
+    "Adopt", "Attach", "Audit", "AuditReply", "AuditWindow", "AuditedWindow", "BanPeer", "Call",
+    "Cancel", "CancelRun", "Card", "CardReply", "Chain", "ChainReply", "Check", "CheckReply",
+    "Checkpoint", "CheckpointReply", "ClientMessage", "ConversationReply", "Conversations",
+    "ConversationsReply", "CreateGroup", "DaemonMessage", "Done", "Emitted", "EngineStats", "Event",
+    "Evict", "EvictL0", "EvictReply", "Examined", "ExaminedReply", "Explain", "ExplainReply",
+    "Failed", "Fetch", "FetchReply", "Flush", "Forget", "ForgetL0", "ForgetPeer", "ForgetReply",
+    "Fork", "Gc", "GcReply", "Generate", "Generated", "Grant", "GrantReply", "Groups",
+    "GroupsReply", "Heed", "Hello", "Identity", "IdentityReply", "JoinGroup", "Known", "Lease",
+    "Leased", "LeaveGroup", "Links", "LinksReply", "Match", "Matched", "Meet", "Models",
+    "ModelsReply", "Moves", "MovesReply", "Neurons", "NeuronsReply", "NextBlock", "NextBlockReply",
+    "Peers", "PeersReply", "Progress", "Publish", "PublishReply", "RanAgain", "ReadConversation",
+    "Ready", "Release", "Replay", "Replayed", "Reply", "RerunWindows", "Restore", "RestoreReply",
+    "Revoke", "RotateGroup", "Run", "Runs", "RunsReply", "Sample", "Sampled", "Seal", "Sealed",
+    "ShowGroup", "Shutdown", "Staging", "Status", "StatusReply", "Trace", "TraceReply", "Trust",
+    "Welcome", "Where", "WhereReply", "Withdraw", "WithdrawReply", "client_decoder",
+    "daemon_decoder", "encoder",
 ]  # fmt: skip

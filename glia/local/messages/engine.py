@@ -13,10 +13,15 @@ from glia.local.values import (
     DomainValue,
     FindingValue,
     Name,
+    RerunValue,
     SamplingValue,
     TierValue,
     Tokens,
+    UnitValue,
 )
+
+MAX_CHAIN = 16384  # windows
+ChainNames = Annotated[list[Name], Meta(max_length=MAX_CHAIN)]
 
 
 class Run(Call, frozen=True):
@@ -63,7 +68,7 @@ class AuditWindow(Call, frozen=True):
     chain: from genesis to the window. tokens: its own.
     """
 
-    chain: Annotated[list[Name], Meta(max_length=16384)]
+    chain: ChainNames
     tokens: Tokens
     canonical: bool
 
@@ -74,6 +79,24 @@ class AuditedWindow(Reply, frozen=True):
     finding: FindingValue
     spent_s: float
     calibrated: bool
+
+
+class RerunWindows(Call, frozen=True):
+    """Run windows of a log again, in the engine's own arithmetic, from those before each.
+
+    Reply: RanAgain. Nothing of it gets a name.
+
+    chain: from genesis on. units: in order.
+    """
+
+    chain: ChainNames
+    units: Annotated[list[UnitValue], Meta(min_length=1, max_length=16)]
+
+
+class RanAgain(Reply, frozen=True):
+    """What came of each."""
+
+    found: list[RerunValue]
 
 
 class EvictL0(Call, frozen=True):

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from glia.local.messages.base import Call, Reply
-from glia.local.values import ChosenValue, Count, Label, Name
+from glia.local.values import ChosenValue, Count, Label, Name, SampledValue
 
 MAX_REPLAY_BYTES = 960 * 1024  # of tokens: what a frame has room for
 
@@ -62,3 +62,40 @@ class Replayed(Reply, frozen=True):
     differing: list[int]
     duration_s: float
     warning: str | None = None
+
+
+class Sample(Call, frozen=True):
+    """Run a share of a log's windows again, each from those before it as they are here.
+
+    Events: Progress. Failed `bad_request` where the model's id is another, `not_found` where the
+    windows are not here. Nothing of it is kept.
+
+    tip: the last of its windows. rest: the tokens behind it, fewer than a window has.
+    chosen: as in Replay. share: of its units, at least one; `rest` is one. seed: which are drawn;
+        None: nobody can foresee that.
+    """
+
+    model: Label
+    dtype: Label
+    model_id: Name
+    tip: Name
+    rest: Annotated[bytes, Meta(max_length=2**18)]
+    chosen: list[ChosenValue]
+    share: Annotated[float, Meta(gt=0, le=1)]
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
+
+
+class Sampled(Reply, frozen=True):
+    """What came of it.
+
+    leading: what the windows from genesis to `tip` say (glia.graph.sampled.leading).
+    num_units: from which were drawn.
+    """
+
+    leading: Name
+    profile_id: Name
+    num_units: Count
+    found: list[SampledValue]
+    numerics_class: str
+    calibrated: bool
+    duration_s: float
