@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from glia.graph.encrypted import parse_record
 from glia.graph.ids import WindowId
-from glia.graph.window import parse_window
 from p2p.frames import LENGTH
 from p2p.messages import (
     MAX_CANDIDATES,
@@ -102,7 +102,7 @@ class PartReader:
         kept = self._newest(found)
         if kept:
             self._end -= len(kept)
-            self._tip = parse_window(kept[-1]).prev
+            self._tip = parse_record(kept[-1]).prev
         self.is_over = not kept or self._end <= self._start
         return RecordPart(tuple(kept), self.is_over)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from glia.errors import NotFound, PeerLost, RemoteProtocolError
 from glia.graph.ids import PrefixKey, WindowId
@@ -25,6 +26,21 @@ from p2p.walking import Question, Walk
 ANSWER_TIMEOUT_S = 3.0  # until an answer begins, and between its parts
 
 Keys = Sequence[tuple[int, PrefixKey]]
+
+
+class Asks(Protocol):
+    """What a search asks of a peer, in its chains' own names."""
+
+    async def find(
+        self, question: Question, keys: Keys, *, want_records: bool
+    ) -> tuple[FoundChain, ...]:
+        """See Asking."""
+
+    async def get_records(self, walk: Walk, start: int = 0) -> None:
+        """See Asking."""
+
+    async def read_records(self, walk: Walk) -> None:
+        """See Asking."""
 
 
 class Asking:

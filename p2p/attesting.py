@@ -57,7 +57,7 @@ def _begins(claim: Claim, records: Sequence[WindowRecord]) -> bool:
         return False
     first = records[claim.num_before]
     named = (claim.base, claim.model_id, claim.profile_id)
-    return named == (first.prev, first.model_id, first.profile_id)
+    return named == (first.before, first.model_id, first.profile_id)
 
 
 def _ends(claim: Claim, records: Sequence[WindowRecord], keys: Sequence[PrefixKey]) -> bool:

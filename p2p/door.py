@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from glia.errors import HashMismatch, MalformedParticle
 from glia.graph.block import header_prefix
+from glia.graph.domain import Salt
 from glia.graph.ids import BlockId, ModelId, WindowId, digest, genesis_block, short
 from glia.graph.profile import PositionMode, Profile
 from glia.graph.tokens import pack_tokens
@@ -35,12 +36,16 @@ class Expected:
 
 
 def expected_blocks(
-    record: WindowRecord, before: WindowRecord | None, profile: Profile
+    record: WindowRecord,
+    before: WindowRecord | None,
+    profile: Profile,
+    salt: Salt | None = None,
 ) -> tuple[Expected, ...]:
     """What the blocks of a window must be, in layer order.
 
     Args:
         before: the record of the window before; None where `record` is the first of its chain.
+        salt: of the group in whose domain it is.
     Raises: MalformedParticle where a block stands in a window twice.
     """
     if len(set(record.blocks)) < len(record.blocks):
@@ -48,6 +53,8 @@ def expected_blocks(
     anchor = record.position_start if profile.mode is PositionMode.ABSOLUTE else 0
     tokens = pack_tokens(record.tokens)
     before_these = before.blocks if before else _geneses(record.model_id, profile)
+    if salt is not None and record.position_start == salt.start:
+        before_these = tuple(map(salt.block, before_these))
     heads = _heads(record.model_id, profile, anchor)
     return tuple(
         Expected(block_id, head + prev + tokens, size_bytes)

@@ -28,7 +28,7 @@ from glia.errors import (
 )
 from glia.graph.boundaries import boundaries
 from glia.graph.ids import WindowId
-from p2p.asking import Asking, Keys
+from p2p.asking import Asking, Asks, Keys
 from p2p.choosing import in_drawn_order
 from p2p.host import Directory, Found, PeerId, Stream
 from p2p.linking import ask_on, is_cut
@@ -56,6 +56,7 @@ class Roads:
             NetworkError, BadRequest.
         part: the opposite, of one that had nothing. Never raises.
         is_proven: whether a peer gave what it said to have, before.
+        asks: what speaks to a peer over a stream of it.
     """
 
     open_stream: Callable[[PeerId], Awaitable[Stream]]
@@ -63,6 +64,7 @@ class Roads:
     meet: Callable[[Found], Awaitable[bool | None]] | None = None
     part: Callable[[PeerId], Awaitable[None]] | None = None
     is_proven: Callable[[PeerId], bool] = lambda _: False
+    asks: Callable[[Stream], Asks] = Asking
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Finder:
         tell_bad: hears who broke the rules. Never raises.
         windows: that others attest, of this prompt; never raises. Who has one of them is
             looked up in another place than who has its key.
+        names: under which the directory is asked for the keys, where these are not said to it.
         source: draws whom of the directory to ask.
     """
 
@@ -97,6 +100,7 @@ class Finder:
         *,
         at_least: int = 0,
         windows: Windows | None = None,
+        names: Keys | None = None,
         source: random.Random | None = None,
     ) -> None:
         self._question, self._keys, self._roads = question, keys, roads
@@ -105,7 +109,8 @@ class Finder:
         self._search = Search(keys[-1][0], at_least, question.classes or (question.own_class,))
         announced = set(boundaries(keys[-1][0])) | {keys[-1][0]}
         self._windows = windows
-        self._look_ups: list[tuple[int, bytes]] = [key for key in keys if key[0] in announced]
+        said = keys if names is None else names
+        self._look_ups: list[tuple[int, bytes]] = [key for key in said if key[0] in announced]
         self._is_looking = False
         self._found: dict[PeerId, Found] = {}
         self._walking_bytes = 0  # the most that is held of chains not accepted yet
@@ -232,7 +237,7 @@ class Finder:
                     return
 
     async def _walked(
-        self, asking: Asking, peer: PeerId, chain: FoundChain, *, is_sent: bool
+        self, asking: Asks, peer: PeerId, chain: FoundChain, *, is_sent: bool
     ) -> bool:
         """Whether a chain is there and is accepted."""
         size_bytes = chain.num_windows * record_bytes(self._question.profile)
@@ -271,10 +276,10 @@ class Finder:
             return chain
 
     @asynccontextmanager
-    async def _asking(self, peer: PeerId) -> AsyncIterator[Asking]:
+    async def _asking(self, peer: PeerId) -> AsyncIterator[Asks]:
         stream = await self._roads.open_stream(peer)
         try:
-            yield Asking(stream)
+            yield self._roads.asks(stream)
         finally:
             with trio.CancelScope(deadline=trio.current_time() + _RESET_S, shield=True):
                 await stream.reset()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from glia.errors import MalformedParticle
+from glia.graph.domain import Salt
 from glia.graph.ids import BlockId
 from glia.graph.profile import Profile
 from glia.graph.window import WindowRecord
@@ -47,6 +48,7 @@ class Frontier:
         records: a walk's, in order; they follow `base`, or genesis where that is None.
         held: blocks that are here.
         budget_bytes: of open windows; one window is always allowed.
+        salt: of the group in whose domain they are.
     """
 
     def __init__(
@@ -58,10 +60,11 @@ class Frontier:
         held: Collection[BlockId],
         from_back: bool,
         budget_bytes: int,
+        salt: Salt | None,
     ) -> None:
         self._records, self._base, self._profile = records, base, profile
         self._first = records[0].position_start // profile.block_size if records else 0
-        self._held, self._from_back = held, from_back
+        self._held, self._from_back, self._salt = held, from_back, salt
         self._most = max(1, budget_bytes // profile.window_particle_bytes)
         self._ends = list(accumulate(profile.particle_sizes))
         self._windows: deque[_OpenWindow] = deque()
@@ -119,7 +122,9 @@ class Frontier:
         before = self._records[at - 1] if at else self._base
         return [
             Want(expected, self._num_opened, layer)
-            for layer, expected in enumerate(expected_blocks(record, before, self._profile))
+            for layer, expected in enumerate(
+                expected_blocks(record, before, self._profile, self._salt)
+            )
             if expected.block_id not in self._held
         ]
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from glia.errors import HashMismatch, MalformedParticle
+from glia.graph.domain import Salt
 from glia.graph.ids import BlockId
 from glia.graph.profile import Profile
 from glia.graph.window import WindowRecord
@@ -79,6 +80,7 @@ class Session:
         providers: the most promising first.
         held: blocks that are here: they are not asked for.
         from_back: the last window first.
+        salt: of the group in whose domain the windows are.
     """
 
     def __init__(
@@ -92,9 +94,16 @@ class Session:
         held: Collection[BlockId] = (),
         from_back: bool = False,
         budget_bytes: int = BUDGET_BYTES,
+        salt: Salt | None = None,
     ) -> None:
         self._frontier = Frontier(
-            records, base, profile, held=held, from_back=from_back, budget_bytes=budget_bytes
+            records,
+            base,
+            profile,
+            held=held,
+            from_back=from_back,
+            budget_bytes=budget_bytes,
+            salt=salt,
         )
         self._candidates = deque(providers)
         self._sources: dict[PeerId, Source] = {}

@@ -13,7 +13,7 @@ import msgspec
 from glia.errors import MalformedParticle
 from glia.graph.chain import prefix_keys
 from glia.graph.link import decode_link
-from p2p.asking import Asking
+from p2p.asking import Asks
 from p2p.messages import FoundChain
 from p2p.walking import Question, Walk
 
@@ -26,7 +26,7 @@ def is_cut(chain: FoundChain, walk: Walk) -> bool:
 
 
 async def ask_on(
-    asking: Asking, question: Question, tokens: Sequence[int], chain: FoundChain, walk: Walk
+    asking: Asks, question: Question, tokens: Sequence[int], chain: FoundChain, walk: Walk
 ) -> FoundChain:
     """An answer with the links that it had no room for, as far as the peer has them.
 
@@ -35,7 +35,7 @@ async def ask_on(
         walk: of the chain; it is over.
     Raises: PeerLost, RemoteProtocolError.
     """
-    keys = prefix_keys(question.model_id, question.profile, tokens)
+    keys = prefix_keys(question.model_id, question.profile, tokens, question.salt)
     links = dict.fromkeys(chain.links)
     at = _first(links, chain.num_windows)
     for _ in range(1 + chain.num_windows // _WINDOWS_A_QUESTION):

@@ -60,7 +60,8 @@ T = TypeVar("T")
 _LOOKED_UP = 256  # names of blocks, at once, at most; a batch of small ones
 _ANSWER_BYTES = 2 * MAX_FRAME_BYTES  # what one frame's worth of records takes
 _log = logging.getLogger("gliad.p2p.provider")
-_Answer = Callable[[Stream, bytes], Awaitable[None]]
+_Answer = Callable[[Stream, bytes, Offer], Awaitable[None]]
+Begin = Callable[[Reader, PeerId], Awaitable[Offer]]  # what a stream's peer is answered from
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,22 +145,39 @@ class Provider:
 
     async def find(self, stream: Stream) -> None:
         """/glia/find/1. Raises: PeerLost, RemoteProtocolError; the host resets the stream."""
-        await self._answer_all(stream, self._questions, self._answer_find)
+        await self.answer_finds(stream, self._begin)
 
     async def blocks(self, stream: Stream) -> None:
         """/glia/blocks/1, over any stream that proves its peer. Raises: as `find`."""
-        await self._answer_all(stream, self._wants, self._answer_blocks)
+        await self.answer_blocks(stream, self._begin)
 
     async def particle(self, stream: Stream) -> None:
         """/glia/particle/1. Raises: as `find`."""
-        await self._answer_all(stream, self._wants, self._answer_particle)
+        await self._answer_all(stream, self._wants, self._answer_particle, self._begin)
 
-    async def _answer_all(self, stream: Stream, turns: Turns, answer: _Answer) -> None:
+    async def answer_finds(self, stream: Stream, begin: Begin) -> None:
+        """As `find`, from what a stream begins with, within the same bounds. Raises: as `find`.
+
+        Args: begin: of a stream; what of a peer's it raises ends that.
+        """
+        await self._answer_all(stream, self._questions, self._answer_find, begin)
+
+    async def answer_blocks(self, stream: Stream, begin: Begin) -> None:
+        """The same of `blocks`."""
+        await self._answer_all(stream, self._wants, self._answer_blocks, begin)
+
+    async def _begin(self, _reader: Reader, _peer: PeerId) -> Offer:
+        return self._offer
+
+    async def _answer_all(
+        self, stream: Stream, turns: Turns, answer: _Answer, begin: Begin
+    ) -> None:
         reader = Reader(stream)
         try:
+            offer = await begin(reader, stream.peer)
             while (length := await reader.length(self._limits.idle_s)) is not None:
                 async with turns.of(stream.peer):
-                    await answer(stream, await reader.content(length))
+                    await answer(stream, await reader.content(length), offer)
         except RemoteProtocolError:
             self._tell(stream.peer, Served(is_bad=True))
             raise
@@ -177,57 +195,56 @@ class Provider:
 
     # -- /glia/find/1 ---------------------------------------------------------------------
 
-    async def _answer_find(self, stream: Stream, content: bytes) -> None:
+    async def _answer_find(self, stream: Stream, content: bytes, offer: Offer) -> None:
         request = decode_find_request(content)
         with self._answers.hold(_ANSWER_BYTES):
             if isinstance(request, Find):
-                await self._answer_question(stream, request)
+                await self._answer_question(stream, request, offer)
             elif isinstance(request, GetRecords):
                 tip = WindowId(request.tip)
-                await self._send_records(stream, tip, request.num_windows, request.start)
+                parts = PartReader(offer, tip, request.num_windows, request.start)
+                await self._send_records(stream, parts)
             else:
-                await self._answer_next(stream, request)
+                await self._answer_next(stream, request, offer)
 
-    async def _answer_question(self, stream: Stream, question: Find) -> None:
+    async def _answer_question(self, stream: Stream, question: Find, offer: Offer) -> None:
         keys = [(num_windows, PrefixKey(key)) for num_windows, key in question.keys]
         model_id, profile_id = ModelId(question.model_id), ProfileId(question.profile_id)
-        found = await self._read(lambda: self._offer.match(model_id, profile_id, keys))
+        found = await self._read(lambda: offer.match(model_id, profile_id, keys))
         candidates = best_candidates(found, question.classes)
         await self._send(stream, encode_frame(encode(found_chains(candidates))))
         if question.want_records and candidates:
-            await self._send_records(stream, candidates[0].tip, candidates[0].num_windows, 0)
+            first = candidates[0]
+            await self._send_records(stream, PartReader(offer, first.tip, first.num_windows, 0))
 
-    async def _send_records(
-        self, stream: Stream, tip: WindowId, num_windows: int, start: int
-    ) -> None:
-        parts = PartReader(self._offer, tip, num_windows, start)
+    async def _send_records(self, stream: Stream, parts: PartReader) -> None:
         while not parts.is_over:
             await self._send(stream, encode_frame(encode(await self._read(parts.read))))
 
-    async def _answer_next(self, stream: Stream, request: NextBlocks) -> None:
-        links = await self._read(lambda: self._offer.next_links(WindowId(request.window_id)))
+    async def _answer_next(self, stream: Stream, request: NextBlocks, offer: Offer) -> None:
+        links = await self._read(lambda: offer.next_links(WindowId(request.window_id)))
         await self._send(stream, encode_frame(encode(Links(links_that_fit(links)))))
 
     # -- /glia/blocks/1 and /glia/particle/1 ----------------------------------------------
 
-    async def _answer_blocks(self, stream: Stream, content: bytes) -> None:
+    async def _answer_blocks(self, stream: Stream, content: bytes, offer: Offer) -> None:
         request = decode_blocks_request(content)
         if isinstance(request, GetBlocks):
-            await self._send_blocks(stream, request.ids)
+            await self._send_blocks(stream, request.ids, offer)
         else:
-            has = self._offer.has_block
+            has = offer.has_block
             held = await self._read(lambda: [has(BlockId(each)) for each in request.ids])
             await self._send(stream, encode_frame(encode(bitmap(held))))
 
-    async def _send_blocks(self, stream: Stream, ids: Sequence[bytes]) -> None:
+    async def _send_blocks(self, stream: Stream, ids: Sequence[bytes], offer: Offer) -> None:
         names = [BlockId(each) for each in ids]
         while names:
-            num = await self._send_fitting(stream, names)
+            num = await self._send_fitting(stream, names, offer)
             if not num:
-                await self._send_large(stream, names[0])
+                await self._send_large(stream, names[0], offer)
             names = names[max(1, num) :]
 
-    async def _send_fitting(self, stream: Stream, names: Sequence[BlockId]) -> int:
+    async def _send_fitting(self, stream: Stream, names: Sequence[BlockId], offer: Offer) -> int:
         """The first ones, until one does not fit what is read at once. Returns: how many.
 
         Through one buffer, again and again, and the next request's is the same: the kernel takes
@@ -238,7 +255,7 @@ class Provider:
             into = self._buffer(held.num_bytes)
             while at < len(names):
                 some = names[at : at + self._num_fitting]
-                found = await self._read(lambda: self._offer.read_blocks(some, into))  # noqa: B023
+                found = await self._read(lambda: offer.read_blocks(some, into))  # noqa: B023
                 if not found:
                     break
                 self._learn(len(some), len(found))
@@ -259,10 +276,10 @@ class Provider:
         elif num_asked >= self._num_fitting:
             self._num_fitting = min(_LOOKED_UP, num_asked + 1 + num_asked // 8)
 
-    async def _send_large(self, stream: Stream, name: BlockId) -> None:
+    async def _send_large(self, stream: Stream, name: BlockId, offer: Offer) -> None:
         with self._budget.hold(MAX_PARTICLE_BYTES) as held:
             into = memoryview(bytearray(held.num_bytes))
-            found = await self._read(lambda: self._offer.read_blocks([name], into))
+            found = await self._read(lambda: offer.read_blocks([name], into))
             held.shrink(sum(map(_size, found)))  # the rest of the buffer was never touched
             await self._send_bodies(stream, found or [None])
 
@@ -277,7 +294,7 @@ class Provider:
         share, slow = self._budget.share_bytes, self._upload.batch_bytes
         return share if slow is None else min(share, slow)
 
-    async def _answer_particle(self, stream: Stream, content: bytes) -> None:
+    async def _answer_particle(self, stream: Stream, content: bytes, offer: Offer) -> None:
         if len(content) != CID_BYTES:
             raise RemoteProtocolError(f"a CID here has {CID_BYTES} bytes, not {len(content)}")
         try:
@@ -285,9 +302,9 @@ class Provider:
         except BadRequest:  # of another codec, or hash: nothing here has such a name
             await self._send_bodies(stream, [None])
             return
-        record = await self._read(lambda: self._offer.record(WindowId(name)))
+        record = await self._read(lambda: offer.record(WindowId(name)))
         if record is None:
-            await self._send_blocks(stream, [name])
+            await self._send_blocks(stream, [name], offer)
         else:
             await self._send_bodies(stream, [memoryview(record)])
 

@@ -157,7 +157,8 @@ def check_link(claim: Claim, base_key: PrefixKey, records: Sequence[WindowRecord
     """Whether a claim names these windows, and they follow each other as it says.
 
     Args:
-        base_key: the base's prefix key, the genesis one at the beginning.
+        base_key: what the first window's prefix key is made from: the base's, the genesis one at
+            the beginning, and salted where the domain of a group begins with it.
         records: verified records of the windows after the base up to the tip, in order.
     Raises: MalformedParticle; also for a splice, whose windows are of another chain.
     """
@@ -166,7 +167,7 @@ def check_link(claim: Claim, base_key: PrefixKey, records: Sequence[WindowRecord
     if len(records) != claim.num_windows - claim.num_before:
         raise MalformedParticle(f"a link's windows are not {len(records)}")
     first, last = records[0], records[-1]
-    follow = first.prev == claim.base and all(
+    follow = first.before == claim.base and all(
         after.prev == before.window_id and follows(before, after)
         for before, after in pairwise(records)
     )

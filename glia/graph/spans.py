@@ -30,7 +30,10 @@ def spans(num_before: int, num_windows: int, size: int = SPAN_WINDOWS) -> list[S
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Where windows begin: the one before them or a genesis, its prefix key, how many it ends."""
+    """Where windows begin: the one before them or a genesis, its prefix key, how many it ends.
+
+    The key is salted where the domain of a group begins with them.
+    """
 
     window_id: WindowId
     prefix_key: PrefixKey
@@ -48,7 +51,8 @@ def claims(
     Args:
         records: a chain, from its first window or from that after `base` on.
         num_before: leading windows of the whole chain that the signer did not compute.
-        base: where it says nothing of what is before, a multiple of SPAN_WINDOWS.
+        base: where it says nothing of what is before: a multiple of SPAN_WINDOWS, or where the
+            domain of a group begins.
     """
     if not records:
         return []

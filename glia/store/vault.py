@@ -40,7 +40,7 @@ EpochsOf = Callable[[], Sequence[tuple[GroupId, Sequence[Epoch]]]]  # of each gr
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class Opened:
     """An encrypted window that is here, and what is in it."""
 
     name: WindowId
@@ -59,7 +59,21 @@ class Vault:
     def __init__(self, store: DiskStore, epochs: EpochsOf) -> None:
         self._store, self._epochs = store, epochs
         self._lock = threading.Lock()
-        self._kept: OrderedDict[WindowId, _Opened] = OrderedDict()  # by encrypted name
+        self._kept: OrderedDict[WindowId, Opened] = OrderedDict()  # by encrypted name
+
+    def sealed(self, window_id: WindowId) -> Opened | None:
+        """What stands for a window of a group, where it is whole."""
+        return self._whole(window_id)
+
+    def opened(self, name: WindowId) -> Opened | None:
+        """An encrypted window, where it is whole, and of a group that this node is in."""
+        window = self._store.get_record(name)
+        if isinstance(window, EncryptedWindow):
+            for group, epochs in self._epochs():
+                for epoch in epochs:
+                    if epoch.epoch_id == window.epoch_id:
+                        return self._open(name, group, epoch)
+        return None
 
     def put(self, windows: Sequence[SealedWindow]) -> None:
         """See BlockStore. Also raises StoreBroken for windows of a group that was left."""
@@ -190,7 +204,7 @@ class Vault:
         key = alias_of(epoch, window.prefix_key)
         return EncryptedDown(sealed.window, key, sealed.particles)
 
-    def _load(self, opened: _Opened, into: memoryview) -> bool:
+    def _load(self, opened: Opened, into: memoryview) -> bool:
         """Read a window's sealed blocks, and open them into place."""
         size = opened.window.sealed_bytes
         sealed = memoryview(bytearray(size * len(opened.window.blocks)))
@@ -213,17 +227,17 @@ class Vault:
         found = None if self._store.has_window(window_id) else self._find(window_id)
         return window_id if found is None else found.name
 
-    def _find(self, window_id: WindowId) -> _Opened | None:
+    def _find(self, window_id: WindowId) -> Opened | None:
         """An encrypted window, whole or not."""
         return next(self._under(window_id), None)
 
-    def _whole(self, window_id: WindowId) -> _Opened | None:
+    def _whole(self, window_id: WindowId) -> Opened | None:
         for opened in self._under(window_id):
             if self._store.get_record(opened.name) is not None:
                 return opened
         return None
 
-    def _under(self, name: bytes) -> Iterator[_Opened]:
+    def _under(self, name: bytes) -> Iterator[Opened]:
         """What is found under a window's name or prefix key, of any epoch, the newest first."""
         for group, epochs in self._epochs():
             for epoch in reversed(epochs):
@@ -243,7 +257,7 @@ class Vault:
                         return opened.record.window_id
         return name
 
-    def _open(self, name: WindowId, group: GroupId, epoch: Epoch) -> _Opened | None:
+    def _open(self, name: WindowId, group: GroupId, epoch: Epoch) -> Opened | None:
         with self._lock:
             kept = self._kept.get(name)
         if kept is not None:
@@ -256,7 +270,7 @@ class Vault:
         except IntegrityError:
             return None
         root = DomainRoot(group, window.prev) if window.is_first else None
-        opened = _Opened(name, window, epoch, replace(record, group=group, root=root))
+        opened = Opened(name, window, epoch, replace(record, group=group, root=root))
         with self._lock:
             self._kept[name] = opened
             while len(self._kept) > _MAX_KEPT:

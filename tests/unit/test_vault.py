@@ -9,66 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from daemon.seal import Anchor, Sealed, seal_windows
 from glia.errors import StoreBroken
-from glia.graph.domain import Salt
-from glia.graph.encrypted import EncryptedWindow
-from glia.graph.group import Epoch, GroupId, GroupSecret
-from glia.graph.ids import WindowId, digest
+from glia.graph.ids import digest
 from glia.store.base import EncryptedDown, SealedWindow
-from glia.store.disk import DiskStore
-from glia.store.vault import Vault
-from tests.builders import TINY, make_payload, make_tokens
-from tests.domain_parts import BINDING, SIZE
-from tests.store_parts import MIB, flip_bit, joined, load, segment_files
-
-GROUP, SECRET = GroupId(b"g" * 32), GroupSecret(b"s" * 32)
-OLD, NEW = Epoch(1, b"1" * 32), Epoch(2, b"2" * 32)
-START = 2
-
-
-def windows_of(seed: int = 0, num: int = 5, base: int | None = None) -> list[SealedWindow]:
-    """Two public windows, then a group's; `base`: the seed of the public ones."""
-    public = make_tokens(START * SIZE, seed if base is None else base)
-    tokens = (*public, *make_tokens((num - START) * SIZE, 100 + seed))
-    step = TINY.window_particle_bytes
-    arena = memoryview(bytearray(num * step))
-    payloads = b"".join(
-        make_payload(TINY.window_payload_bytes, tokens[: SIZE * (n + 1)]) for n in range(num)
-    )
-    anchor = Anchor(BINDING.root, BINDING.root_blocks, BINDING.root_key, 0)
-    salt = Salt(GROUP, START * SIZE, SECRET)
-    offsets = [step * n for n in range(num)]
-    made = seal_windows(BINDING, anchor, tokens, memoryview(payloads), arena, offsets, salt)
-    return [SealedWindow(w.record, w.key, _particles(arena, w)) for w in made]
-
-
-def _particles(arena: memoryview, window: Sealed) -> list[bytes]:
-    found, at = [], window.offset
-    for length in TINY.particle_sizes:
-        found.append(bytes(arena[at : at + length]))
-        at += length
-    return found
-
-
-class Node:
-    """A vault that can be closed and opened again, with other keys."""
-
-    def __init__(self, path: Path, *epochs: Epoch, cap_bytes: int = 64 * MIB) -> None:
-        self.path, self.epochs, self._cap = path, epochs, cap_bytes
-        self.open()
-
-    def open(self) -> None:
-        self.raw = DiskStore(self.path, self._cap, MIB)
-        self.vault = Vault(self.raw, lambda: [(GROUP, self.epochs)] if self.epochs else [])
-
-    def encrypted(self) -> list[EncryptedWindow]:
-        found = map(self.raw.get_record, self.raw.windows())
-        return [window for window in found if isinstance(window, EncryptedWindow)]
-
-
-def names_of(windows: Sequence[SealedWindow]) -> list[WindowId]:
-    return [window.record.window_id for window in windows]
+from tests.domain_parts import SIZE
+from tests.store_parts import flip_bit, joined, load, segment_files
+from tests.vault_parts import NEW, OLD, SECRET, START, Node, names_of, windows_of
 
 
 def assert_here(node: Node, windows: Sequence[SealedWindow]) -> None:

@@ -1,0 +1,131 @@
+"""The windows of a log that members of its group may have: no private one behind them. Blocking.
+
+They are found by walking back from a tip to where the group's domain begins, and held to the
+log's own tokens; then along their ciphertexts in L2, which are what is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from daemon.reach import Salted
+from glia.errors import NotFound
+from glia.graph.chain import Get
+from glia.graph.encrypted import alias_of
+from glia.graph.group import GroupId
+from glia.graph.ids import PrefixKey, WindowId, genesis_prefix, next_prefix, short
+from glia.graph.spans import Base
+from glia.graph.tokens import TOKEN_BYTES, pack_tokens
+from glia.graph.window import WindowRecord
+from glia.store.group_rows import GroupWindow
+from glia.store.vault import Opened
+
+
+@dataclass(frozen=True)
+class GroupPart:
+    """Leading windows of a group's domain, as L2 has them.
+
+    Attributes:
+        records: of all of them, in order.
+        sealed: the same, encrypted.
+        base: what they follow; its key is salted.
+        keys: the prefix key of each.
+    """
+
+    group: GroupId
+    records: Sequence[WindowRecord]
+    sealed: Sequence[Opened]
+    base: Base
+    keys: Sequence[PrefixKey]
+
+    def rows(self, hold_until_s: int) -> list[GroupWindow]:
+        """As they are published."""
+        return [
+            GroupWindow(
+                name=each.name,
+                num_windows=num,
+                hold_until_s=hold_until_s,
+                model_id=each.record.model_id,
+                alias=alias_of(each.epoch, key),
+                encoding=each.window.encoding,
+            )
+            for num, (each, key) in enumerate(
+                zip(self.sealed, self.keys, strict=True), self.base.num_windows + 1
+            )
+        ]
+
+
+def shared_windows(
+    tips: Iterable[WindowId], tokens: bytes, group: GroupId, get: Get
+) -> list[WindowRecord]:
+    """The longest run from where the group's domain begins that one of these tips has.
+
+    Args:
+        tips: the likeliest first.
+        tokens: leading ones that are public or the group's, packed.
+        get: what is whole here.
+    """
+    best: list[WindowRecord] = []
+    for tip in tips:
+        found = _walk(tip, tokens, group, get)
+        best = max(best, found, key=len)
+        if best and TOKEN_BYTES * (best[-1].end + len(best[-1].tokens)) > len(tokens):
+            break
+    return best
+
+
+def _walk(tip: WindowId, tokens: bytes, group: GroupId, get: Get) -> list[WindowRecord]:
+    found: list[WindowRecord] = []
+    name = tip
+    while True:
+        record = get(name)
+        if record is None or record.group != group:
+            return []  # evicted, or of nobody, or of those whose the log was before
+        if TOKEN_BYTES * record.end <= len(tokens):
+            found.append(record)
+        if record.root is not None:
+            break
+        name = record.before
+    found.reverse()
+    for num, each in enumerate(found):
+        there = tokens[TOKEN_BYTES * each.position_start : TOKEN_BYTES * each.end]
+        if there != pack_tokens(each.tokens):
+            return found[:num]
+    return found
+
+
+def group_part(
+    group: GroupId,
+    records: Sequence[WindowRecord],
+    tokens: bytes,
+    sealed: Callable[[WindowId], Opened | None],
+    opened: Callable[[WindowId], Opened | None],
+    salted: Salted,
+) -> GroupPart:
+    """What is published of windows from the first of a domain on, which are in L2.
+
+    Args:
+        sealed, opened: as Vault has them.
+    Raises: NotFound where they are there no more, or the group is not this node's.
+    """
+    found: list[Opened] = []
+    at = sealed(records[-1].window_id)
+    for record in reversed(records):
+        if at is None or at.record.window_id != record.window_id:
+            raise NotFound(f"window {short(record.window_id)} is not in L2")
+        found.append(at)
+        at = None if at.window.is_first else opened(at.window.prev)
+    first = records[0]
+    step = TOKEN_BYTES * len(first.tokens)
+    key = genesis_prefix(first.model_id, first.profile_id)
+    for start in range(0, TOKEN_BYTES * first.position_start, step):
+        key = next_prefix(key, tokens[start : start + step])
+    root = salted(key, group)
+    if root is None:
+        raise NotFound(f"this node is not in group {short(group)}", hint="gliad group list")
+    base = Base(first.before, root, first.position_start // len(first.tokens))
+    keys = [root]
+    for record in records:
+        keys.append(next_prefix(keys[-1], pack_tokens(record.tokens)))
+    return GroupPart(group, records, found[::-1], base, keys[1:])
