@@ -102,7 +102,9 @@ def assemble(
         counters=conversations.counters,
         stopping=trio.Event(),
     )
-    return Assembled(parts, sparing, [*lasting, group_life.run, soul.run, checkpointing.run])
+    return Assembled(
+        parts, sparing, [*lasting, group_life.run, prepared.claim_files.run, checkpointing.run]
+    )
 
 
 def _broker(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import trio
 
+from daemon.claim_files import read_claim
 from daemon.parts import Parts
 from daemon.restoring import Planned, Restored
 from daemon.soul_key import read_soul
-from daemon.soul_state import read_claim
 from glia.errors import BadCheckpoint, BadRequest, MalformedParticle
 from glia.local import messages as m
 from glia.local.values import MovedValue, RestoredValue
@@ -88,7 +88,7 @@ async def _heed(parts: Parts, path: Path) -> None:
         raise BadCheckpoint(error.message, hint=_CLAIM) from error
     if claim is None:
         raise BadRequest(f"{path}: No such file", hint=_CLAIM)
-    if claim.soul.hex() != parts.soul.moves.soul:
+    if claim.soul.hex() not in (each.soul for each in parts.soul.known.souls):
         raise BadCheckpoint(
             "a claim of a Soul that made no checkpoint here",
             hint="it is for the Body that made the checkpoint",
@@ -97,18 +97,21 @@ async def _heed(parts: Parts, path: Path) -> None:
 
 
 async def _moves(parts: Parts, call: m.Heed | m.Moves) -> m.MovesReply:
-    moves = parts.soul.moves
     try:
         soul = (await trio.to_thread.run_sync(read_soul, parts.paths.soul_key)).name
     except BadRequest:
         soul = None
+    known = parts.soul.known
+    of_soul = parts.soul.of(soul) if soul is not None else None
+    away = [c for moves in known.souls for c in moves.claims if parts.soul.is_others(c)]
+    last = max(away, key=lambda claimed: claimed.time_us, default=None)
     value = MovedValue(
-        epoch=moves.epoch,
-        sequence=moves.sequence,
-        lease_s=moves.lease_us / _SECOND_US,
-        num_moved=len(moves.moved),
-        holder=moves.holder,
-        moved_s=moves.moved_us / _SECOND_US,
+        epoch=of_soul.epoch if of_soul is not None else 0,
+        sequence=of_soul.sequence if of_soul is not None else 0,
+        lease_s=known.lease_us / _SECOND_US,
+        num_moved=sum(len(claimed.conversations) for claimed in away),
+        holder=last.holder if last is not None else "",
+        moved_s=last.time_us / _SECOND_US if last is not None else 0.0,
     )
     return m.MovesReply(call.id, soul, value)
 

@@ -14,11 +14,12 @@ import trio
 from msgspec import structs
 
 from daemon.checkpoint_config import CheckpointConfig
+from daemon.claim_files import claim_beside, claim_path
 from daemon.conversations import Conversations
 from daemon.neuron_key import neuron_signer
 from daemon.paths import Paths
 from daemon.soul_key import read_soul
-from daemon.soul_state import SoulState, claim_path, read_claim
+from daemon.soul_state import SoulState
 from daemon.whole_file import write_private
 from glia.errors import BadRequest, ConversationMoved, GliaError, QuotaExceeded, StoreBroken
 from glia.graph.checkpoint import MAX_CHECKPOINT_BYTES, Checkpoint, names_of, seal_checkpoint
@@ -66,7 +67,7 @@ class Checkpointing:
         """
         async with self._state.changing:
             return await self._make(
-                names, path, is_kept=is_kept, lease_us=self._state.moves.lease_us
+                names, path, is_kept=is_kept, lease_us=self._state.known.lease_us
             )
 
     async def run(self) -> None:
@@ -102,7 +103,7 @@ class Checkpointing:
     ) -> Made:
         soul = await trio.to_thread.run_sync(read_soul, self._paths.soul_key)
         holder = await trio.to_thread.run_sync(neuron_signer, self._paths.neuron_key)
-        claim = await trio.to_thread.run_sync(read_claim, claim_path(path)) if is_kept else None
+        claim = await trio.to_thread.run_sync(claim_beside, path) if is_kept else None
         is_ours = claim is None or claim.soul != soul.name or claim.holder == holder.neuron
         if claim is not None and not is_ours and claim.epoch >= self._state.of(soul.name).epoch:
             raise ConversationMoved(
@@ -115,7 +116,8 @@ class Checkpointing:
         begins = [self._conversations.head(name).begin for name in here]
         moves = self._state.of(soul.name)
         moves = structs.replace(moves, sequence=moves.sequence + 1)
-        await self._state.keep(moves)  # first: no two have one number
+        known = self._state.known.after(moves)
+        await self._state.keep(known)  # first: no two have one number
         checkpoint = Checkpoint(
             epoch=moves.epoch,
             sequence=moves.sequence,
@@ -126,7 +128,7 @@ class Checkpointing:
             files=tuple(data for data in files if data),
         )
         size_bytes = await trio.to_thread.run_sync(_write, path, checkpoint, soul)
-        await self._state.keep(structs.replace(moves, lease_us=lease_us))
+        await self._state.keep(structs.replace(known, lease_us=lease_us))
         if is_kept:
             await self._state.watch(claim_path(path))
         return Made(
@@ -140,7 +142,7 @@ class Checkpointing:
         if names:
             return list(dict.fromkeys(names)), 0
         found = self._conversations.names()
-        here = [n for n in found if not self._state.is_moved(self._conversations.head(n).begin)]
+        here = [n for n in found if not self._state.elsewhere(self._conversations.head(n).begin)]
         return here, len(found) - len(here)
 
 

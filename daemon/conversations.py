@@ -8,7 +8,7 @@ thread.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -40,6 +40,8 @@ class Conversations:
         strays: there may be windows that were to be forgotten once answered, and of which no
             file says so.
         check_here: raises where a conversation that begins so may not go on here.
+        moved_to: the neuron of the Body that has it; "" where this one does.
+        look: awaited before a turn: whether another Body has claimed some.
         condemned: windows that are used no more: answers whose tip is one are tainted.
         on_change: called when one was made, has grown, was removed, or may be forgotten now.
         groups: that may read some of them.
@@ -59,6 +61,8 @@ class Conversations:
         self.strays = False
         self.on_change: Callable[[], None] = lambda: None
         self.check_here: Callable[[Begin], None] = lambda _: None
+        self.moved_to: Callable[[Begin], str] = lambda _: ""
+        self.look: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.groups: Groups = groups or NoGroups()
         self._files = files
         self._taken = Taken(self._left)
@@ -128,6 +132,7 @@ class Conversations:
             running=name in self._taken.running,
             expires_s=expires_s(kept, self.settings) if is_anonymous(name) else None,
             num_tainted=sum(tip in self.condemned for tip in head.tips),
+            moved_to=self.moved_to(head.begin),
         )
 
     def word(self, visibility: Visibility, group: GroupId | None) -> str:

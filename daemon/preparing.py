@@ -9,9 +9,11 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from daemon.arena import make_arena
+from daemon.claim_files import ClaimFiles
 from daemon.condemning import Condemning
 from daemon.config import Config
 from daemon.conversation_files import ConversationFiles
@@ -22,9 +24,10 @@ from daemon.door_process import Door, open_door
 from daemon.groups import Groups, open_groups
 from daemon.logs import close_log, open_log
 from daemon.memory import Memory
+from daemon.neuron_key import neuron_signer
 from daemon.paths import Paths
 from daemon.peering import Peering, open_peering
-from daemon.restoring import finish_restoring
+from daemon.restored_files import finish_restoring
 from daemon.server import listen
 from daemon.soul_state import SoulState
 from glia.allocator import limit_heap
@@ -60,6 +63,7 @@ class Prepared:
     memory: Memory
     conversations: Conversations
     soul: SoulState
+    claim_files: ClaimFiles
     listener: socket.socket
     door: Door | None
     published: Published | None
@@ -87,10 +91,14 @@ def prepared(config: Config) -> Iterator[Prepared]:
         store = DiskStore(paths.store, l2.size_bytes, l2.segment_bytes, RESERVE_BYTES)
         stack.callback(store.close)
         finish_restoring(paths)
-        soul = SoulState.read(paths.soul_state)
+        soul = SoulState.read(
+            paths.soul_state, cache(lambda: neuron_signer(paths.neuron_key).neuron)
+        )
         files = ConversationFiles(paths.conversations)
         conversations = Conversations(files, config.conversations)
-        conversations.check_here = soul.check_here
+        conversations.check_here, conversations.moved_to = soul.check_here, soul.moved_to
+        claim_files = ClaimFiles(soul)
+        conversations.look = claim_files.look
         listener = listen(paths.socket)
         stack.callback(paths.socket.unlink, missing_ok=True)
         stack.callback(listener.close)
@@ -119,7 +127,9 @@ def prepared(config: Config) -> Iterator[Prepared]:
         if published is not None:
             Condemning.load(memory, published)
         conversations.condemned = memory.hidden.condemned
-        yield Prepared(memory, conversations, soul, listener, door, published, peering, groups)
+        yield Prepared(
+            memory, conversations, soul, claim_files, listener, door, published, peering, groups
+        )
         _log.info("gliad ends")
 
 

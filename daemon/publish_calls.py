@@ -10,10 +10,12 @@ from glia.local.messages import Publish, PublishReply, Reply, Withdraw, Withdraw
 
 
 async def answer(parts: Parts, shown: Publishing, call: Publish | Withdraw, post: Deliver) -> Reply:
-    """Raises: as Withdrawing.withdraw, Publisher.publish and CanonicalPublishing.publish."""
+    """Raises: as Withdrawing.withdraw, Publisher.publish and CanonicalPublishing.publish;
+    ConversationMoved: who has it publishes it."""
     if isinstance(call, Withdraw):
         gone = await shown.withdraw(call.name)
         return WithdrawReply(call.id, gone.num_windows, gone.num_continued)
+    parts.conversations.check_here(parts.conversations.head(call.name).begin)
     done = await _publish(parts, shown, call, post)
     now = done.visible
     return PublishReply(

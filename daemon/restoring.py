@@ -11,8 +11,6 @@ claim     beside the checkpoint: the Body that made it lets go
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -22,24 +20,25 @@ from pathlib import Path
 import trio
 from msgspec import structs
 
+from daemon.claim_files import claim_beside, claim_path
 from daemon.conversations import Conversations
 from daemon.mending import Kept
+from daemon.moves import Known, joined, with_bodies
 from daemon.neuron_key import neuron_signer
 from daemon.paths import Paths
+from daemon.restored_files import finish_restoring, read_checkpoint, stage
 from daemon.soul_key import read_soul
-from daemon.soul_state import Moves, SoulState, claim_path, read_claim
+from daemon.soul_state import SoulState
 from daemon.whole_file import write_private
-from glia.errors import BadCheckpoint, BadRequest, GliaError, MalformedParticle, StoreBroken
-from glia.graph.checkpoint import MAX_CHECKPOINT_BYTES, Checkpoint, open_checkpoint, read_files
+from glia.errors import BadRequest, GliaError
+from glia.graph.checkpoint import Checkpoint, open_checkpoint, read_files
 from glia.graph.claim import Claim, sign_claim
 from glia.graph.journal import Journal, id_of
 from glia.graph.neuron import NeuronId
 from glia.graph.soul import Soul
-from glia.store.files import sync_directory
 
 _SECOND_US = 1_000_000
 _LEEWAY_US = 120 * _SECOND_US  # by which another clock may differ
-_STATE = "soul.json"
 _log = logging.getLogger("gliad.soul")
 
 
@@ -107,10 +106,10 @@ class Restoring:
         async with self._state.changing:
             soul = await trio.to_thread.run_sync(self._soul, secret)
             checkpoint = await trio.to_thread.run_sync(
-                lambda: open_checkpoint(_read(path), soul), abandon_on_cancel=True
+                lambda: open_checkpoint(read_checkpoint(path), soul), abandon_on_cancel=True
             )
             holder = await trio.to_thread.run_sync(neuron_signer, self._paths.neuron_key)
-            claim = await trio.to_thread.run_sync(_claim_beside, path)
+            claim = await trio.to_thread.run_sync(claim_beside, path)
             if claim is not None and claim.soul != soul.name:
                 claim = None
             if not anyway:
@@ -120,10 +119,9 @@ class Restoring:
                 if dry:
                     return Restored(checkpoint, soul.name, planned, None)
                 with trio.CancelScope(shield=True):
-                    moves = self._moves_after(checkpoint, soul, claim, planned)
-                    moves = structs.replace(moves, own=holder.neuron.hex())
-                    await self._commit(planned, moves)
-                    written = await self._claim(path, checkpoint, soul, holder.neuron, planned)
+                    mine = self._claim_of(checkpoint, soul, claim, holder.neuron, planned)
+                    await self._commit(planned, self._known_after(checkpoint, claim, mine))
+                    written = await self._tell(path, mine, soul)
         return Restored(checkpoint, soul.name, planned, written)
 
     def _soul(self, secret: bytes | None) -> Soul:
@@ -183,51 +181,49 @@ class Restoring:
             planned.append(Planned(name, _what(name, here, data), data, journal))
         return tuple(planned)
 
-    def _moves_after(
-        self, checkpoint: Checkpoint, soul: Soul, claim: Claim | None, planned: Sequence[Planned]
-    ) -> Moves:
-        known = self._state.of(soul.name)
-        epochs = [known.epoch, checkpoint.epoch, claim.epoch if claim is not None else 0]
-        back = {id_of(each.journal.replay.head.begin).hex() for each in planned}
-        return structs.replace(
-            known,
-            epoch=max(epochs) + 1,
-            sequence=max(known.sequence, checkpoint.sequence),
-            lease_us=0,
-            moved=tuple(name for name in known.moved if name not in back),
+    def _claim_of(
+        self,
+        checkpoint: Checkpoint,
+        soul: Soul,
+        others: Claim | None,
+        own: NeuronId,
+        planned: Sequence[Planned],
+    ) -> Claim:
+        """What this Body has from now on."""
+        epochs = [self._state.of(soul.name).epoch, checkpoint.epoch]
+        return Claim(
+            soul=soul.name,
+            epoch=max([*epochs, others.epoch] if others is not None else epochs) + 1,
+            sequence=checkpoint.sequence,
+            time_us=int(self._now_s() * _SECOND_US),
+            holder=own,
+            conversations=tuple(sorted(id_of(p.journal.replay.head.begin) for p in planned)),
         )
 
-    async def _commit(self, planned: Sequence[Planned], moves: Moves) -> None:
+    def _known_after(self, checkpoint: Checkpoint, others: Claim | None, mine: Claim) -> Known:
+        moves = with_bodies(self._state.of(mine.soul), checkpoint.holder)
+        for claim in (others, mine):
+            moves = joined(moves, claim) if claim is not None else moves
+        return structs.replace(self._state.known.after(moves), lease_us=0)
+
+    async def _commit(self, planned: Sequence[Planned], known: Known) -> None:
         files = {each.name: each.data for each in planned if each.what in ("new", "goes_on")}
-        await trio.to_thread.run_sync(_stage, self._paths, files, self._state.encoded(moves))
+        await trio.to_thread.run_sync(stage, self._paths, files, self._state.encoded(known))
         await trio.to_thread.run_sync(finish_restoring, self._paths)
-        self._state.moves = moves
+        self._state.take(known)
         for each in planned:
             if each.name in files:
                 journal = each.journal
                 kept = Kept(journal.replay.head, journal.size_bytes, journal.check)
                 self._conversations.was_restored(each.name, kept)
 
-    async def _claim(
-        self,
-        path: Path,
-        checkpoint: Checkpoint,
-        soul: Soul,
-        holder: NeuronId,
-        planned: Sequence[Planned],
-    ) -> Path | None:
-        """Say who has them now: in the data dir, and beside the checkpoint where that can be."""
-        claim = Claim(
-            soul=soul.name,
-            epoch=self._state.moves.epoch,
-            sequence=checkpoint.sequence,
-            time_us=int(self._now_s() * _SECOND_US),
-            holder=holder,
-            conversations=tuple(sorted(id_of(p.journal.replay.head.begin) for p in planned)),
-        )
+    async def _tell(self, path: Path, claim: Claim, soul: Soul) -> Path | None:
+        """Say who has them now: in the data dir, beside the checkpoint where that can be, and to
+        peers."""
         data = sign_claim(claim, soul)
         with suppress(OSError):
             await trio.to_thread.run_sync(write_private, self._paths.soul_claim, data)
+        self._state.on_heed()
         try:
             await trio.to_thread.run_sync(write_private, claim_path(path), data)
             await self._state.watch(claim_path(path))
@@ -251,71 +247,3 @@ def _what(name: str, here: bytes, data: bytes) -> str:
         f"{name} is here, and says something else than in the checkpoint",
         hint=f"gliad fork {name} NEW, gliad forget {name}, then restore; or name those you want",
     )
-
-
-def finish_restoring(paths: Paths) -> None:
-    """Go on with what was committed, if a crash came between; what was not is removed.
-
-    Raises: StoreBroken, StoreFull.
-    """
-    committed = paths.restoring
-    try:
-        shutil.rmtree(_partial(paths), ignore_errors=True)
-        if not committed.is_dir():
-            return
-        paths.conversations.mkdir(mode=0o700, exist_ok=True)
-        for file in sorted(committed.glob("*.conv")):
-            os.replace(file, paths.conversations / file.name)
-        sync_directory(paths.conversations)
-        state = committed / _STATE
-        if state.exists():
-            os.replace(state, paths.soul_state)
-            sync_directory(paths.data_dir)
-        committed.rmdir()
-        sync_directory(paths.data_dir)
-    except OSError as error:
-        raise StoreBroken(
-            f"{committed}: {error.strerror}", hint="gliad stop, then gliad start goes on with it"
-        ) from error
-
-
-def _stage(paths: Paths, files: dict[str, bytes], state: bytes) -> None:
-    """Raises: StoreBroken; then nothing has changed."""
-    partial = _partial(paths)
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(mode=0o700)
-        for name, data in {**{f"{n}.conv": d for n, d in files.items()}, _STATE: state}.items():
-            write_private(partial / name, data)
-        sync_directory(partial)
-        os.rename(partial, paths.restoring)
-        sync_directory(paths.data_dir)
-    except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise StoreBroken(
-            f"{partial}: {error.strerror}: nothing is restored", hint="df -h; free some space"
-        ) from error
-
-
-def _read(path: Path) -> bytes:
-    """Raises: BadRequest, BadCheckpoint (too large)."""
-    try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size > MAX_CHECKPOINT_BYTES:
-                raise BadCheckpoint("no checkpoint is as large as that")
-            return file.read(MAX_CHECKPOINT_BYTES + 1)
-    except OSError as error:
-        raise BadRequest(f"{path}: {error.strerror}", hint="gliad checkpoint --to FILE") from error
-
-
-def _claim_beside(path: Path) -> Claim | None:
-    """What is claimed of a checkpoint; what cannot be read says nothing."""
-    try:
-        return read_claim(claim_path(path))
-    except (MalformedParticle, StoreBroken) as error:
-        _log.warning("%s: %s", claim_path(path), error.message)
-        return None
-
-
-def _partial(paths: Paths) -> Path:
-    return paths.restoring.with_name(f"{paths.restoring.name}.partial")

@@ -201,6 +201,7 @@ async def open_turn(conversations: Conversations, call: Generate) -> AsyncIterat
     with conversations.answering(name, running):
         base = await _base(conversations, name, call) if exists else None
         if base is not None:
+            await conversations.look()
             conversations.check_here(base.begin)
         if base is None and asked.keep:
             raise _other_log(name)

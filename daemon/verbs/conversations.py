@@ -76,6 +76,8 @@ def _row(about: ConversationValue, now_s: float) -> tuple[str, ...]:
     expires = "never" if about.expires_s is None else f"in {show.span(about.expires_s - now_s)}"
     counts = (f"{about.num_messages:,}", f"{about.num_tokens:,}")
     label = f"{about.visibility}, tainted" if about.num_tainted else about.visibility
+    if about.moved_to:
+        used = f"moved to Body {about.moved_to[:12]}"
     return (about.name, about.model, *counts, label, used, expires)
 
 

@@ -253,6 +253,7 @@ class ConversationValue(Struct, frozen=True):
     tip: id of its last full window, None under one.
     expires_s: when an anonymous one will be forgotten.
     num_tainted: answers in it that used K/V of peers which does not hold, as was found since.
+    moved_to: neuron of the Body that has it now; "" while it may go on here.
     """
 
     name: str
@@ -269,6 +270,7 @@ class ConversationValue(Struct, frozen=True):
     running: bool = False
     expires_s: float | None = None
     num_tainted: int = 0
+    moved_to: str = ""
 
 
 class RestoredValue(Struct, frozen=True):
@@ -290,9 +292,10 @@ class RestoredValue(Struct, frozen=True):
 class MovedValue(Struct, frozen=True):
     """What a Body knows of its Soul's moves.
 
-    epoch, sequence: of the last move and the last checkpoint that is known of.
+    epoch, sequence: of the last move and the last checkpoint of it that is known of.
     lease_s: until when it may go on by itself, 0: for ever; seconds since 1970, UTC.
-    num_moved: conversations that the Body of neuron `holder` has since `moved_s`.
+    num_moved: conversations that other Bodies have; the last went to that of neuron `holder`, at
+        `moved_s`.
     """
 
     epoch: int

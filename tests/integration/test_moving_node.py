@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.soul_state import claim_path
+from daemon.claim_files import claim_path
 from glia.client import Client
 from glia.errors import BadCheckpoint, BadRequest, ConversationMoved, UnknownConversation
 from glia.local import messages as m
@@ -105,6 +105,7 @@ def test_a_body_is_killed_and_its_avatar_goes_on_elsewhere(
             say(client, "story", prompt(9, 4), 40, HOT)
         assert caught.value.hint == "gliad fork story NEW goes on here, apart from it"
         assert client.conversation("story").tokens == log.tokens
+        assert "moved to Body" in gliad(old, "conversations").stdout
         with pytest.raises(ConversationMoved):
             client.checkpoint(tmp_path / "mine", ["story"])
         with pytest.raises(ConversationMoved, match="restored what is at"):

@@ -13,12 +13,15 @@ import trio
 
 from daemon.checkpoint_config import CheckpointConfig
 from daemon.checkpointing import Checkpointing
+from daemon.claim_files import ClaimFiles, claim_path
 from daemon.config import load_config
 from daemon.conversations import Conversations
+from daemon.neuron_key import neuron_signer
 from daemon.paths import Paths
-from daemon.restoring import Restoring, finish_restoring
+from daemon.restored_files import finish_restoring
+from daemon.restoring import Restoring
 from daemon.soul_key import keep_secret
-from daemon.soul_state import SoulState, claim_path
+from daemon.soul_state import SoulState
 from daemon.turns import open_turn
 from glia.errors import (
     BadCheckpoint,
@@ -27,10 +30,10 @@ from glia.errors import (
     ConversationBusy,
     ConversationMoved,
     GliaError,
-    MalformedParticle,
     QuotaExceeded,
     StoreBroken,
 )
+from glia.graph.claim import parse_claim
 from glia.graph.soul import Soul
 from tests.conversation_parts import SAID, bytes_of, call_of, log_of, opened, run, talk, turn_of
 
@@ -46,6 +49,10 @@ class Body:
     state: SoulState
     checkpointing: Checkpointing
     restoring: Restoring
+
+    @property
+    def own(self) -> str:
+        return neuron_signer(self.paths.neuron_key).neuron.hex()
 
     @property
     def log(self) -> dict[str, tuple[int, ...]]:
@@ -70,9 +77,9 @@ def body(directory: Path, settings: CheckpointConfig | None = None, now_s: float
     directory.mkdir(mode=0o700, exist_ok=True)
     keep_secret(paths.soul_key, SECRET)
     finish_restoring(paths)
-    state = SoulState.read(paths.soul_state)
+    state = SoulState.read(paths.soul_state, lambda: neuron_signer(paths.neuron_key).neuron)
     conversations = opened(paths.conversations)
-    conversations.check_here = state.check_here
+    conversations.check_here, conversations.moved_to = state.check_here, state.moved_to
     checkpointing = Checkpointing(
         conversations, state, paths, settings or CheckpointConfig(), lambda: now_s
     )
@@ -80,9 +87,13 @@ def body(directory: Path, settings: CheckpointConfig | None = None, now_s: float
     return Body(paths, conversations, state, checkpointing, restoring)
 
 
+def epoch_of(at: Body) -> int:
+    return at.state.of(Soul(SECRET).name).epoch
+
+
 def looks(at: Body) -> None:
     """It looks for claims, as it does all the time."""
-    trio.run(at.state.look, {})
+    trio.run(ClaimFiles(at.state).look)
 
 
 @pytest.fixture
@@ -156,7 +167,7 @@ def test_a_disk_that_refuses_leaves_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("daemon.restoring.write_private", full)
+    monkeypatch.setattr("daemon.restored_files.write_private", full)
     with pytest.raises(StoreBroken, match="nothing is restored"):
         new.restore(made)
     monkeypatch.undo()
@@ -228,16 +239,59 @@ def test_claims_are_heeded_by_who_should(tmp_path: Path) -> None:
 
 
 def test_of_two_that_restore_at_once_one_lets_go(tmp_path: Path, made: Path) -> None:
-    one, other = body(tmp_path / "one"), body(tmp_path / "other")
+    one, other = body(tmp_path / "one"), body(tmp_path / "other", now_s=2e9 + 1)
     one.restore(made)
-    claim_path(made).rename(tmp_path / "aside")  # the other did not see it yet
+    first = claim_path(made).read_bytes()
+    claim_path(made).unlink()  # the other did not see it yet
     other.restore(made)
-    assert one.state.moves.epoch == other.state.moves.epoch == 1
-    for each in (one, other, one):
-        looks(each)
+    last = claim_path(made).read_bytes()
+    assert [epoch_of(each) for each in (one, other)] == [1, 1]
+    for said in (last, first, last, first):  # whoever hears what, in which order, how often
+        for each in (one, other):
+            run(each.state.heed, parse_claim(said))
     other.say("a", 5)
     with pytest.raises(ConversationMoved):
         one.say("a", 5)
+
+
+def test_what_moved_stays_moved_when_another_souls_checkpoint_is_restored(tmp_path: Path) -> None:
+    old, new = body(tmp_path / "old"), body(tmp_path / "new")
+    old.say("a", 1, 2)
+    old.checkpoint(tmp_path / "soul.glia")
+    new.restore(tmp_path / "soul.glia")
+    looks(old)
+    theirs = body(tmp_path / "theirs")
+    theirs.paths.soul_key.write_bytes(b"\6" * 32)
+    theirs.say("b", 1)
+    theirs.checkpoint(tmp_path / "other.glia")
+    run(old.restoring.restore, tmp_path / "other.glia", b"\6" * 32, ())
+    old.say("b", 2)
+    for each in (old, body(tmp_path / "old")):
+        with pytest.raises(ConversationMoved, match="a moved to another Body"):
+            each.say("a", 3)
+        assert each.conversations.value("a").moved_to == new.own
+        assert each.conversations.value("b").moved_to == ""
+
+
+def test_a_claim_is_seen_by_the_turn_that_comes_next(tmp_path: Path) -> None:
+    old, new = body(tmp_path / "old"), body(tmp_path / "new")
+    old.say("a", 1, 2)
+    old.checkpoint(tmp_path / "soul.glia")
+    old.conversations.look = ClaimFiles(old.state).look
+    old.say("a", 3)
+    new.restore(tmp_path / "soul.glia")
+    with pytest.raises(ConversationMoved):
+        old.say("a", 4)
+
+
+def test_its_own_claim_moves_nothing_though_its_state_was_lost(tmp_path: Path, made: Path) -> None:
+    one = body(tmp_path / "one")
+    one.restore(made)
+    one.paths.soul_state.unlink()
+    again = body(tmp_path / "one")
+    again.checkpoint(tmp_path / "mine")
+    run(again.state.heed, parse_claim(claim_path(made).read_bytes()))
+    again.say("a", 5)
 
 
 def test_a_claim_of_another_soul_or_none_says_nothing(tmp_path: Path) -> None:
@@ -246,8 +300,7 @@ def test_a_claim_of_another_soul_or_none_says_nothing(tmp_path: Path) -> None:
     old.say("a", 1, 2)
     old.checkpoint(file)
     claim_path(file).write_bytes(b"noise" * 100)
-    with pytest.raises(MalformedParticle):
-        old.checkpoint(file)
+    assert old.checkpoint(file) == 2
     new = body(tmp_path / "new")
     new.paths.soul_key.write_bytes(b"\6" * 32)
     with pytest.raises(BadCheckpoint, match="another Soul"):
@@ -266,7 +319,7 @@ def test_a_lease_keeps_others_back_until_it_is_over(tmp_path: Path) -> None:
         early.restore(tmp_path / "soul.glia")
     late = body(tmp_path / "new", now_s=2e9 + 7200 + 121)
     assert late.restore(tmp_path / "soul.glia") == {"a": "new"}
-    assert late.state.moves.lease_us == 0
+    assert late.state.known.lease_us == 0
 
 
 def test_a_lease_is_renewed_by_what_was_written_alone(tmp_path: Path) -> None:
@@ -275,7 +328,7 @@ def test_a_lease_is_renewed_by_what_was_written_alone(tmp_path: Path) -> None:
     old = body(tmp_path / "old", CheckpointConfig(1.0, str(shared / "soul.glia"), 0, 2.0), 1.0)
     old.say("a", 1, 2)
     trio.run(old.checkpointing._make_by_itself, shared / "soul.glia")
-    assert old.state.moves.lease_us == 7201 * 10**6
+    assert old.state.known.lease_us == 7201 * 10**6
     with pytest.raises(ConversationMoved, match="may go on till 1970-01-01"):
         old.say("a", 3)  # long over by the clock of the day
     later = body(tmp_path / "old", CheckpointConfig(1.0, str(shared / "soul.glia"), 0, 2.0), 4e9)
@@ -328,14 +381,14 @@ def test_noise_in_place_of_a_claim_is_told_once(
     old = body(tmp_path / "old")
     old.say("a", 1, 2)
     old.checkpoint(tmp_path / "soul.glia")
-    seen: dict[str, tuple[int, int]] = {}
+    files = ClaimFiles(old.state)
     claim_path(tmp_path / "soul.glia").write_bytes(b"noise")
     for _ in range(3):
-        trio.run(old.state.look, seen)
+        trio.run(files.look)
     assert len(caplog.records) == 1
     claim_path(tmp_path / "soul.glia").unlink()
     claim_path(tmp_path / "soul.glia").write_bytes(b"other noise")
-    trio.run(old.state.look, seen)
+    trio.run(files.look)
     assert len(caplog.records) == 2
 
 
