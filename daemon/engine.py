@@ -105,16 +105,22 @@ class Engine:
 
         Raises: why it cannot.
         """
-        if self.loading is not None:
-            deliver(self.loading)
-        self._listeners.append(deliver)
-        try:
+        with self.heard_by(deliver):
             while True:
                 if self.ready_link is not None:
                     return self.ready_link
                 if self.error is not None:
                     raise self.error
                 await self._changed.wait()
+
+    @contextmanager
+    def heard_by(self, deliver: Deliver) -> Iterator[None]:
+        """How far it is goes there meanwhile."""
+        if self.loading is not None:
+            deliver(self.loading)
+        self._listeners.append(deliver)
+        try:
+            yield
         finally:
             self._listeners.remove(deliver)
 

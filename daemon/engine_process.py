@@ -26,6 +26,7 @@ from daemon.paths import Paths
 from glia.errors import EngineDied, GliaError, error_from_code
 
 ENGINE_PROGRAM = (sys.executable, "-m", "glia.engine")
+CALIBRATING_PROGRAM = (sys.executable, "-m", "glia.engine.calibrating")
 _REFUSED = 2
 _SAID_BYTES = 64 * 1024
 _log = logging.getLogger("gliad.engine")
@@ -62,6 +63,7 @@ class EngineCommand:
             "--dtype": dtype,
             "--ids-cache": self.paths.models / "ids.json",
             "--convert-dir": self.paths.models / "converted",
+            "--calibrations": self.paths.calibrations,
             "--l0-bytes": config.l0.size_bytes,
             "--staging-bytes": config.l1.staging_bytes,
             "--wide-bytes": wide_bytes(config),
@@ -70,6 +72,19 @@ class EngineCommand:
             "--prefill-tokens": config.engine.prefill_tokens,
         }
         return [*self.program, *(str(part) for flag in flags.items() for part in flag)]
+
+    def calibrating_argv(self, model: KnownModel, dtype: str, num_passages: int) -> list[str]:
+        """The command line of what measures how far off honest windows of a model are."""
+        flags: dict[str, str | int | Path] = {
+            "--manifest": model.path,
+            "--dtype": dtype,
+            "--ids-cache": self.paths.models / "ids.json",
+            "--convert-dir": self.paths.models / "converted",
+            "--calibrations": self.paths.calibrations,
+            "--threads": self.config.engine.num_threads,
+            "--passages": num_passages,
+        }
+        return [*CALIBRATING_PROGRAM, *(str(part) for flag in flags.items() for part in flag)]
 
     def environment(self) -> dict[str, str]:
         """Threads that wait sleep: two spinning pools on few cores are 20 times slower.
@@ -111,10 +126,11 @@ async def run_engine(
     finally:
         with trio.CancelScope(shield=True):
             await end(process)
-    return _why(process.returncode or 0, bytes(said), model.name)
+    return why_ended(process.returncode or 0, bytes(said), model.name)
 
 
-def _why(code: int, said: bytes, name: str) -> GliaError:
+def why_ended(code: int, said: bytes, name: str) -> GliaError:
+    """Args: said: the end of what it wrote to stdout."""
     if code == _REFUSED:
         line = said.strip().rpartition(b"\n")[2]
         try:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 import trio
@@ -18,7 +19,7 @@ from daemon.config import EngineConfig
 from daemon.engine import Engine
 from daemon.engine_life import RunProcess, live
 from daemon.engine_memory import EngineMemory
-from daemon.link import EngineLink
+from daemon.link import Deliver, EngineLink
 from daemon.models_registry import KnownModel
 from glia.errors import BadRequest, CapacityError, EngineDied, GliaError
 from glia.local.messages import Progress
@@ -71,6 +72,18 @@ class Engines:
             engine = self._add(model, dtype)
             self._nursery.start_soon(self._supervise, engine, model)
         return engine
+
+    @asynccontextmanager
+    async def room_for(self, model: KnownModel, dtype: str, tell: Deliver) -> AsyncIterator[None]:
+        """Memory as for one more engine, held meanwhile. Raises: CapacityError."""
+        tenant = Engine(model.name, dtype, model, self._settle)
+        try:
+            with tenant.in_use(), tenant.heard_by(tell):
+                await self._admit(tenant, model, beside=False)
+                yield
+        finally:
+            self._memory.forget(tenant)
+            self._settle()
 
     def preload(self, models: Iterable[tuple[KnownModel, str]]) -> None:
         """Start engines that nobody has asked for yet, as far as they fit beside each other."""

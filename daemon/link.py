@@ -46,6 +46,7 @@ from glia.local.messages import (
     Reply,
     RerunWindows,
     Run,
+    TakeLimits,
 )
 from glia.local.values import DomainValue, RerunValue, SamplingValue, TierValue, UnitValue
 
@@ -199,6 +200,14 @@ class EngineLink:
         if not isinstance(reply, RanAgain) or len(reply.found) != len(units):
             raise RemoteProtocolError("an engine answered something else than was run again")
         return reply.found
+
+    async def take_limits(self) -> None:
+        """Have the engine read anew how far off honest windows are.
+
+        Raises: EngineDied, QuotaExceeded where it is behind.
+        """
+        self._next_id += 1
+        await self._finish(self._start(TakeLimits(self._next_id), lambda _: None))
 
     async def evict_l0(self) -> EvictReply:
         """Have the engine drop what it does not use. Raises: EngineDied."""

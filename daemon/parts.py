@@ -66,5 +66,6 @@ class Parts:
     counters: Counter[str]
     stopping: trio.Event
     checking: trio.Lock = field(default_factory=trio.Lock)
+    calibrating: trio.Lock = field(default_factory=trio.Lock)
     started_s: float = field(default_factory=time.monotonic)
     pid: int = field(default_factory=os.getpid)

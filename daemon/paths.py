@@ -44,6 +44,11 @@ class Paths:
         return self.data_dir / "models"
 
     @property
+    def calibrations(self) -> Path:
+        """How far off honest windows of each model are (glia/spec/20-calibration.md)."""
+        return self.models / "calibrated"
+
+    @property
     def attachments(self) -> Path:
         """What engines attached with."""
         return self.models / "attached.json"

@@ -26,6 +26,7 @@ from glia.local.messages import (
     AddModel,
     Attach,
     Audit,
+    Calibrate,
     Call,
     Cancel,
     ClientMessage,
@@ -187,7 +188,7 @@ class Session:
 
     async def _answer_api(self, call: api.ApiCall) -> Struct:
         if isinstance(
-            call, AddModel | Audit | Replay | Sample | Shutdown
+            call, AddModel | Audit | Calibrate | Replay | Sample | Shutdown
         ):  # these wait for others, and nobody for them
             return await api.answer(self._parts, call, self._deliver)
         async with self._at_once:

@@ -11,6 +11,7 @@ import trio
 
 from daemon.auditing import Audit as Audited
 from daemon.auditing import Auditing
+from daemon.calibrating import calibrate
 from daemon.engine import Engine
 from daemon.link import Deliver
 from daemon.parts import Parts
@@ -23,6 +24,7 @@ from glia.graph.window import WindowRecord
 from glia.local.messages import (
     Audit,
     AuditReply,
+    Calibrate,
     Done,
     Neurons,
     NeuronsReply,
@@ -35,7 +37,7 @@ from glia.store.foreign import Looked
 from p2p.accepting import STRANGER
 from p2p.auditing import rate_of
 
-TruthCall = Audit | Neurons | Trust
+TruthCall = Audit | Calibrate | Neurons | Trust
 
 _PART_NEURONS = 500
 _MOST_FOUND = 1000
@@ -44,6 +46,8 @@ _SYSTEM = random.SystemRandom()
 
 async def answer(parts: Parts, call: TruthCall, post: Deliver) -> Reply:
     """The reply to a call. Raises: GliaError."""
+    if isinstance(call, Calibrate):
+        return await calibrate(parts, call, post)
     auditing, peering = parts.auditing, parts.peering
     if auditing is None or peering is None:
         raise NetworkError(

@@ -57,6 +57,7 @@ Retry = Literal["never", "later", "elsewhere"]
 __all__ = [
     "AlreadyRunning",
     "ArenaExhausted",
+    "BadCalibration",
     "BadCheckpoint",
     "BadField",
     "BadModelFile",
@@ -244,6 +245,10 @@ class ModelError(GliaError):
 
 class BadModelFile(ModelError):
     code = "bad_model_file"
+
+
+class BadCalibration(ModelError):
+    code = "bad_calibration"
 
 
 class ModelRefused(ModelError):

@@ -11,6 +11,7 @@ import torch
 
 from glia.engine.engine import Engine, EngineSettings
 from glia.engine.finding import Checks, Finding
+from glia.engine.limits import Limits
 from glia.engine.outcome import Broken, Emitted, Finished, Outcome
 from glia.engine.sequence import Answer, Request, Sequence
 from glia.engine.testing import LocalMemory
@@ -59,6 +60,10 @@ class Trusting:
 
     def __init__(self) -> None:
         self.num_checked = self.num_audited = 0
+        self.limits: Limits | None = None
+
+    def take_limits(self, limits: Limits | None) -> None:
+        self.limits = limits
 
     def check(
         self,

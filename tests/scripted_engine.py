@@ -28,8 +28,16 @@ from glia.local import values
 from tests.builders import CLASS, MODEL, TINY, make_payload
 
 FLAGS = (
-    *("socket", "model", "manifest", "dtype", "ids-cache", "convert-dir", "l0-bytes"),
-    *("staging-bytes", "wide-bytes", "threads", "max-running", "prefill-tokens"),
+    *("socket", "model", "manifest", "dtype", "ids-cache", "convert-dir"),
+    *(
+        "calibrations",
+        "l0-bytes",
+        "staging-bytes",
+        "wide-bytes",
+        "threads",
+        "max-running",
+        "prefill-tokens",
+    ),
 )
 
 

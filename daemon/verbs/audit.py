@@ -10,6 +10,7 @@ from typing import Any
 from daemon import show
 from daemon.commands import addressed
 from daemon.verbs.arguments import share
+from daemon.verbs.calibrate import NATIVE_DTYPES, calibrate
 from daemon.verbs.links import tip_of
 from daemon.verbs.text import model_id_of
 from glia.client import Client
@@ -22,6 +23,7 @@ from glia.local.network_values import AuditedValue, NeuronValue
 _WORDS = ("own", "known", "never", "default")
 _SHORT = 12  # hex digits
 _SHORTEST = 4
+_LEAST_WINDOWS, _MOST_WINDOWS = 64, 65_536
 _PROMISES = (
     "a window that holds was computed from the windows before it, as they are claimed: a chain is "
     "true where all of its windows are",
@@ -46,6 +48,18 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     audit.add_argument("--peer", metavar="PEER", help="what this peer's neuron attests")
     audit.add_argument("--model", metavar="MODEL", help="what came of this model")
     audit.add_argument("--sample", type=share, metavar="P", help="the share drawn; default: 1, all")
+    audit.add_argument(
+        "--calibrate",
+        metavar="MODEL",
+        help="measure how far off honest windows of a model are: then who sends others is accused",
+    )
+    audit.add_argument("--dtype", choices=NATIVE_DTYPES, help="with --calibrate; default: its own")
+    audit.add_argument(
+        "--windows",
+        type=_num_windows,
+        metavar="N",
+        help="with --calibrate: how many are measured; default: 384, some minutes",
+    )
     audit.add_argument("--json", action="store_true")
     audit.set_defaults(verb=_audit)
 
@@ -63,7 +77,21 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     trust.set_defaults(verb=_trust)
 
 
+def _num_windows(text: str) -> int:
+    try:
+        num = int(text)
+    except ValueError:
+        num = 0
+    if not _LEAST_WINDOWS <= num <= _MOST_WINDOWS:
+        raise argparse.ArgumentTypeError(f"{_LEAST_WINDOWS} to {_MOST_WINDOWS:,} windows")
+    return num
+
+
 def _audit(args: argparse.Namespace) -> int:
+    if args.calibrate is not None:
+        return calibrate(args)
+    if args.dtype is not None or args.windows is not None:
+        raise BadRequest("of which model: --calibrate MODEL", hint="gliad audit --help")
     wanted = [args.tip, args.peer, args.model]
     if sum(each is not None for each in wanted) > 1:
         raise BadRequest("one of TIP, --peer and --model", hint="gliad audit --help")
@@ -124,7 +152,7 @@ def _lines(reply: AuditReply, sample: float) -> list[str]:
     if not reply.calibrated:
         lines.append(
             "how far off honest windows of this model are was not measured: what differs is not "
-            "used, and nobody is accused of it"
+            "used, and nobody is accused of it; gliad audit --calibrate MODEL measures it"
         )
     chances = ", ".join(f"{num} with {100 * _chance(sample, num):.0f} %" for num in (1, 4, 16))
     lines.append(f"of false windows drawn like this, one at least is found: of {chances}")

@@ -14,7 +14,16 @@ from glia.local import messages as m
 from glia.local import values
 from glia.local.connection import Connection
 
-FromGliad = m.Run | m.CancelRun | m.Meet | m.AuditWindow | m.RerunWindows | m.EvictL0 | m.ForgetL0
+FromGliad = (
+    m.Run
+    | m.CancelRun
+    | m.Meet
+    | m.AuditWindow
+    | m.RerunWindows
+    | m.TakeLimits
+    | m.EvictL0
+    | m.ForgetL0
+)
 _KNOWN_AT_ONCE = 16384  # of 34 bytes, in one frame
 _FOUND_AT_ONCE = 4096
 

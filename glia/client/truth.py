@@ -12,8 +12,8 @@ from glia.local import network_values
 
 
 class TruthCalls(Caller):
-    """Computing windows again, and whose word is taken. All raise NetworkError where it is
-    offline."""
+    """Computing windows again, and whose word is taken. All but `calibrate` raise NetworkError
+    where it is offline."""
 
     def audit(
         self,
@@ -31,6 +31,21 @@ class TruthCalls(Caller):
         """
         call = m.Audit(self._id(), tip, peer, model_id, sample)
         return self._call(call, m.AuditReply, on_progress)
+
+    def calibrate(
+        self,
+        model: str,
+        *,
+        dtype: str | None = None,
+        num_windows: int = 384,
+        on_progress: OnProgress | None = None,
+    ) -> m.CalibrateReply:
+        """Measure how far off honest windows of a model are; also where the node is offline.
+
+        Raises: UnknownModel, BadRequest, CapacityError, ModelError, EngineError, StoreError.
+        """
+        call = m.Calibrate(self._id(), model, dtype, num_windows)
+        return self._call(call, m.CalibrateReply, on_progress)
 
     def neurons(self) -> list[network_values.NeuronValue]:
         """Those that sign, and what is known of them."""

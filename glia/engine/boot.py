@@ -1,58 +1,42 @@
-"""From a manifest to an engine that gliad can ask: convert, name, load, test, attach."""
+"""From a manifest to an engine that gliad can ask: open, attach."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from glia.client import Client
-from glia.engine.canonical import CanonicalModel
-from glia.engine.convert import converted
+from glia.engine.calibration import read_calibration
 from glia.engine.engine import Engine, EngineSettings
-from glia.engine.examining import Examiner
-from glia.engine.load import LoadSettings, load_model
+from glia.engine.limits import Limits
 from glia.engine.loaded import LoadedModel
+from glia.engine.opening import Opened, OpenSettings, open_model
 from glia.engine.remote import RemoteMemory
 from glia.engine.stops import Decode
-from glia.errors import BadRequest, ManifestError, ModelRefused
-from glia.graph.ids import ModelId
-from glia.graph.manifest import Manifest, parse_manifest, profile_of, scheme_of
-from glia.graph.profile import PositionMode, Profile
+from glia.errors import BadCalibration, BadRequest
+from glia.graph.profile import Profile
 from glia.local.messages import Progress
-from glia.model.files import inspect_source
-from glia.model.ids_cache import cached_model_id
 from glia.model.model_id import TOKENIZER
 from glia.model.tokenizer import Tokenizer, eos_ids
 
-_MAX_MANIFEST_BYTES = 64 * 1024
 _TELL_EVERY_S = 0.1
+_log = logging.getLogger("glia.engine")
 
 
-@dataclass(frozen=True, slots=True)
-class BootSettings:
+@dataclass(frozen=True)
+class BootSettings(OpenSettings):
     """What the process was started with.
 
     Attributes:
-        model, dtype: the name and compute dtype this engine answers for.
-        manifest: its `.model` file; paths in it are relative to its directory.
-        ids_cache: where model ids are remembered.
-        convert_dir: where conversions of GGUF files are kept.
+        model: the name this engine answers for.
         staging_bytes: most that gliad gives one client.
-        wide_bytes: most that weights may take in float64, for the canonical class.
     """
 
     model: str
-    manifest: Path
-    dtype: str
-    ids_cache: Path
-    convert_dir: Path
-    l0_bytes: int
     staging_bytes: int
-    wide_bytes: int
-    num_threads: int
     max_running: int
     prefill_tokens: int
 
@@ -64,12 +48,14 @@ class Booted:
     Attributes:
         attach_id: the Attach call, which Ready and EngineStats name.
         tokens_per_s: how fast it computed a short prompt.
+        limits: reads those that were measured of it; None where none were.
     """
 
     engine: Engine
     attach_id: int
     warnings: list[str]
     tokens_per_s: float
+    limits: Callable[[], Limits | None]
 
 
 class ProgressTeller:
@@ -87,25 +73,19 @@ class ProgressTeller:
             self._what, self._told_s = what, now
             self._client.send_event(Progress(0, what, done, total))
 
-    def of(self, what: str) -> Callable[[int, int], None]:
-        """The same for one `what`."""
-        return lambda done, total: self.tell(what, done, total)
-
 
 def boot(client: Client, settings: BootSettings) -> Booted:
     """Load the model and attach.
 
     Raises: ManifestError, BadModelFile, ModelRefused, PoolExhausted, and what gliad refuses.
     """
-    teller = ProgressTeller(client)
-    manifest = _read_manifest(settings.manifest)
-    base = settings.manifest.parent
-    adapters = [base / adapter for adapter in manifest.adapters]
-    files = _model_files(base / manifest.source, settings.convert_dir, teller)
-    name = cached_model_id(files, settings.ids_cache, adapters, teller.of("hashing weights"))
-    model = _load(files, adapters, manifest, settings, teller)
-    profile = profile_of(manifest, model.shapes, settings.dtype)
-    attach_id = _attach(client, name, profile, model, files, settings)
+    opened = open_model(settings, ProgressTeller(client).tell)
+    model, profile = opened.model, opened.profile
+    attach_id = _attach(client, opened, settings)
+
+    def limits() -> Limits | None:
+        return _limits(opened, settings)
+
     engine = Engine(
         model,
         _memory(client, profile, settings),
@@ -116,71 +96,34 @@ def boot(client: Client, settings: BootSettings) -> Booted:
             max_running=settings.max_running,
             prefill_tokens=settings.prefill_tokens,
         ),
-        examiner=Examiner(model.layer_zero, partial(CanonicalModel.open, files, adapters), profile),
-        eos_tokens=eos_ids(files),
-        decode=_decoder(files),
+        examiner=opened.examiner(limits()),
+        eos_tokens=eos_ids(opened.files),
+        decode=_decoder(opened.files),
     )
-    return Booted(engine, attach_id, _warnings(model), model.tokens_per_s)
+    return Booted(engine, attach_id, _warnings(model), model.tokens_per_s, limits)
 
 
-def _read_manifest(path: Path) -> Manifest:
+def _limits(opened: Opened, settings: OpenSettings) -> Limits | None:
+    """Those that were measured; what cannot be read is as if none were."""
     try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_MANIFEST_BYTES + 1)
-    except OSError as error:
-        raise ManifestError(f"{error.strerror}", file=str(path)) from error
-    if len(data) > _MAX_MANIFEST_BYTES:
-        raise ManifestError("larger than a manifest may be", file=str(path))
-    return parse_manifest(data, str(path))
-
-
-def _model_files(source: Path, convert_dir: Path, teller: ProgressTeller) -> Path:
-    """The model's directory: the source itself, or its conversion."""
-    if inspect_source(source).kind == "directory":
-        return source
-    return converted(source, convert_dir, teller.of("converting"))
-
-
-def _load(
-    files: Path,
-    adapters: Sequence[Path],
-    manifest: Manifest,
-    settings: BootSettings,
-    teller: ProgressTeller,
-) -> LoadedModel:
-    if manifest.position_anchor_mode is not PositionMode.RELATIVE:
-        raise ModelRefused(
-            "this engine keeps K unrotated: it computes position_anchor_mode relative only",
-            hint='set position_anchor_mode = "relative" in the manifest',
+        found = read_calibration(
+            settings.calibrations, opened.model_id, opened.profile, settings.dtype
         )
-    how = LoadSettings(
-        dtype=settings.dtype,
-        block_size=manifest.block_size,
-        scheme=scheme_of(manifest, settings.dtype),
-        l0_bytes=settings.l0_bytes,
-        num_threads=settings.num_threads,
-        adapters=tuple(adapters),
-        wide_bytes=settings.wide_bytes,
-    )
-    return load_model(files, how, lambda what, part: teller.tell(what, int(part * 100), 100))
+    except BadCalibration as error:
+        _log.warning("%s: %s", error.message, error.hint)
+        return None
+    return found.limits() if found is not None else None
 
 
-def _attach(
-    client: Client,
-    name: ModelId,
-    profile: Profile,
-    model: LoadedModel,
-    files: Path,
-    settings: BootSettings,
-) -> int:
+def _attach(client: Client, opened: Opened, settings: BootSettings) -> int:
     return client.attach(
-        name,
-        profile,
-        model.numerics_class,
+        opened.model_id,
+        opened.profile,
+        opened.model.numerics_class,
         serves=settings.model,
         dtype=settings.dtype,
-        context_tokens=model.context_tokens,
-        files_dir=str(files),
+        context_tokens=opened.model.context_tokens,
+        files_dir=str(opened.files),
     )
 
 

@@ -22,6 +22,7 @@ from glia.engine.computation import Computation, Computed
 from glia.engine.endings import Endings
 from glia.engine.finding import Checks, Finding
 from glia.engine.intake import take_in
+from glia.engine.limits import Limits
 from glia.engine.memory import TierMemory
 from glia.engine.outcome import Broken, Emitted, Finished, Outcome, Prefilled
 from glia.engine.replay import Replay
@@ -159,6 +160,10 @@ class Engine:
     def is_calibrated(self) -> bool:
         """Whether it was measured for this model how far off honest windows are."""
         return self._examiner.is_calibrated
+
+    def take_limits(self, limits: Limits | None) -> None:
+        """Hold what peers sent against these from now on; None: nobody measured them."""
+        self._examiner.take_limits(limits)
 
     def evict_l0(self) -> tuple[int, int]:
         """Drop every slot that no sequence uses. Returns: (bytes, windows)."""

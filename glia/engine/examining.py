@@ -18,7 +18,7 @@ import torch
 from glia.engine.canonical import CanonicalModel
 from glia.engine.finding import Finding
 from glia.engine.layer_zero import LayerZero
-from glia.engine.limits import Limits, Pair, Verdict, uncalibrated
+from glia.engine.limits import Limits, Off, Pair, Verdict, uncalibrated
 from glia.engine.settling import MOST_ULP, most_ulp, settle
 from glia.errors import ModelError
 from glia.graph.profile import Profile
@@ -46,8 +46,13 @@ class Examiner:
     ) -> None:
         self._native, self._open = native, open_canonical
         self._size = profile.block_size
+        self._scheme, self._num_layers = profile.scheme, len(profile.layers)
         self._storage = STORAGE_DTYPES[profile.scheme]
-        self.limits = limits or uncalibrated(profile.scheme, len(profile.layers))
+        self.take_limits(limits)
+
+    def take_limits(self, limits: Limits | None) -> None:
+        """Use these from now on; None: nobody measured them."""
+        self.limits = limits or uncalibrated(self._scheme, self._num_layers)
 
     @cached_property
     def _canonical(self) -> CanonicalModel:
@@ -102,15 +107,13 @@ class Examiner:
             rows = self._expected(before, tokens)
         except ModelError as error:
             return _no_reference(error)
-        errors = [_errors(a[None], b[None])[0] for a, b in zip(window, rows, strict=True)]
-        return self._worst(errors, "all layers")
+        offs = [_offs(a[None], b[None])[0] for a, b in zip(window, rows, strict=True)]
+        return self._worst(offs, "all layers")
 
     # -- measuring, for limits ----------------------------------------------------------------
 
-    def errors_of(
-        self, windows: Sequence[torch.Tensor], at: int, tokens: Sequence[int]
-    ) -> list[Pair]:
-        """How far one window is from the reference: per layer, of K and of V.
+    def offs_of(self, windows: Sequence[torch.Tensor], at: int, tokens: Sequence[int]) -> list[Off]:
+        """How far one window is from the reference, per layer.
 
         Of layer 0 from the engine's own arithmetic, as `check` has it.
 
@@ -122,7 +125,7 @@ class Examiner:
         before = [layer[:at] for layer in windows] if at else []
         rows = self._expected(before, own)
         pairs = zip((layer[at] for layer in windows), rows, strict=True)
-        return [_errors(a[None], b[None])[0] for a, b in pairs]
+        return [_offs(a[None], b[None])[0] for a, b in pairs]
 
     def norms_of(self, windows: Sequence[torch.Tensor]) -> list[tuple[Pair, Pair]]:
         """Per layer, of K and of V, the least and the largest norm of a row of one head."""
@@ -185,27 +188,19 @@ class Examiner:
                 for mine, theirs in zip(wide, given, strict=True)
             ]
         rows = self._native(tokens).to(self._storage).view(given.shape)
-        return [self._worst([errors], "layer 0") for errors in _errors(given, rows)]
+        return [self._worst([off], "layer 0") for off in _offs(given, rows)]
 
-    def _worst(self, errors: Sequence[tuple[float, float]], what: str) -> Finding:
-        """The largest error for its limit."""
-        limits = self.limits.errors
-        _, layer, part = max(
-            (_share(pair[part], limits[layer][part]), layer, part)
-            for layer, pair in enumerate(errors)
-            for part in (0, 1)
-        )
-        error, limit = errors[layer][part], limits[layer][part]
-        return Finding(self.limits.verdict(layer, part, error), what, layer, error, limit)
+    def _worst(self, offs: Sequence[Off], what: str) -> Finding:
+        """The largest error for its limit. Args: offs: of layers 0 and on."""
+        judged = [self.limits.judge(layer, off) for layer, off in enumerate(offs)]
+        layer = max(range(len(judged)), key=lambda at: judged[at].rank)
+        worst = judged[layer]
+        return Finding(worst.verdict, what, layer, worst.error, worst.limit)
 
 
 def _no_reference(error: ModelError) -> Finding:
     _log.warning("nothing can be held against the reference: %s", error)
     return Finding("differs", "no reference")
-
-
-def _share(error: float, limit: float) -> float:
-    return error / limit if error == error else float("inf")
 
 
 def _halves(rows: torch.Tensor) -> torch.Tensor:
@@ -224,13 +219,15 @@ def _constant(halves: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
     return at[0][(rows == rows[:, :1]).all(-1)]
 
 
-def _errors(given: torch.Tensor, expected: torch.Tensor) -> list[tuple[float, float]]:
-    """Per window the relative error of K and of V. Args: [W, S, G, 2 * D] each."""
+def _offs(given: torch.Tensor, expected: torch.Tensor) -> list[Off]:
+    """Per window, how far it is off. Args: [W, S, G, 2 * D] each."""
     a, b = (_halves(rows.double()) for rows in (given, expected))
-    dims = (1, 2, 4)
-    off = torch.linalg.vector_norm(a - b, dim=dims)
-    size = torch.linalg.vector_norm(b, dim=dims).clamp_min(torch.finfo(torch.float64).tiny)
-    return [(k, v) for k, v in (off / size).tolist()]
+    off = (a - b).square_().sum((2, 4))  # [W, S, 2]
+    size = b.square_().sum((2, 4)).clamp_min_(torch.finfo(torch.float64).tiny)
+    whole = (off.sum(1) / size.sum(1)).sqrt_()
+    common = (off / size).sqrt_().sort(1).values[:, off.shape[1] // 4]
+    pairs = zip(whole.tolist(), common.tolist(), strict=True)
+    return [Off((w[0], w[1]), (c[0], c[1])) for w, c in pairs]
 
 
 def _settled(distance: float, what: str, layer: int) -> Finding:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from glia.engine.limits import Verdict
+from glia.engine.limits import Limits, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,9 @@ class Checks(Protocol):
     @property
     def is_calibrated(self) -> bool:
         """Whether it was measured for this model how far off honest windows are."""
+
+    def take_limits(self, limits: Limits | None) -> None:
+        """Use these from now on; None: nobody measured them."""
 
     def check(
         self,

@@ -65,6 +65,7 @@ class Worker:
         self._client = client
         self._engine = booted.engine
         self._attach_id = booted.attach_id
+        self._limits = booted.limits
         self._runs: dict[int, Sequence] = {}
         self._ids: dict[Sequence, int] = {}
         self._audits: deque[m.AuditWindow | m.RerunWindows] = deque()
@@ -140,6 +141,9 @@ class Worker:
             if not self._audits:
                 self._audited_s = time.monotonic()
             self._audits.append(call)
+        elif isinstance(call, m.TakeLimits):
+            self._engine.take_limits(self._limits())
+            self._client.send_reply(m.Done(call.id))
         else:
             if isinstance(call, m.ForgetL0):
                 freed_bytes, freed_windows = self._engine.forget_l0()
@@ -254,6 +258,7 @@ def _parse(argv: Several[str]) -> tuple[Path, BootSettings]:
     parser.add_argument("--dtype", required=True)
     parser.add_argument("--ids-cache", type=Path, required=True)
     parser.add_argument("--convert-dir", type=Path, required=True)
+    parser.add_argument("--calibrations", type=Path, required=True)
     parser.add_argument("--l0-bytes", type=int, required=True)
     parser.add_argument("--staging-bytes", type=int, required=True)
     parser.add_argument("--wide-bytes", type=int, required=True)
@@ -267,6 +272,7 @@ def _parse(argv: Several[str]) -> tuple[Path, BootSettings]:
         dtype=given.dtype,
         ids_cache=given.ids_cache,
         convert_dir=given.convert_dir,
+        calibrations=given.calibrations,
         l0_bytes=given.l0_bytes,
         staging_bytes=given.staging_bytes,
         wide_bytes=given.wide_bytes,

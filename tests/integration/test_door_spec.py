@@ -23,7 +23,7 @@ from glia.errors import _BY_CODE, BadField
 from tests.node_parts import MIB, ROOT, RunningNode
 
 PAGE = (ROOT / "daemon/spec/http.md").read_text()
-NOT_HERE = ("user", "config", "already_running")  # of starting gliad
+NOT_HERE = ("user", "config", "already_running", "bad_calibration")  # of starting gliad, of audits
 CODE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SETTINGS: dict[str, dict[str, object]] = {
     "real_engines": {},

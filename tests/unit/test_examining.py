@@ -12,7 +12,7 @@ import torch
 from glia.engine.canonical import CanonicalModel
 from glia.engine.examining import Examiner
 from glia.engine.families import ALLOWED
-from glia.engine.limits import ACCUSED, Limits, calibrated, uncalibrated
+from glia.engine.limits import Limits, calibrated, worst_of
 from glia.engine.load import load_model
 from glia.errors import ModelRefused
 from glia.graph.profile import KvScheme, PositionMode, Profile
@@ -69,10 +69,10 @@ class Rig:
 
     def measured(self) -> Limits:
         """Limits from what the model gives itself."""
-        examiner = self.examiner(Limits(((1e9, 1e9),) * 4))
+        examiner = self.examiner()
         num = len(TOKENS) // SIZE
-        errors = [examiner.errors_of(self.windows, at, TOKENS) for at in range(num)]
-        worst = [(max(k for k, _ in e), max(v for _, v in e)) for e in zip(*errors, strict=True)]
+        offs = [examiner.offs_of(self.windows, at, TOKENS) for at in range(num)]
+        worst = [worst_of(each) for each in zip(*offs, strict=True)]
         return calibrated(self.profile.scheme, worst, examiner.norms_of(self.windows))
 
 
@@ -150,7 +150,7 @@ def recast(index: int, rows: torch.Tensor) -> None:
 
 @pytest.mark.parametrize(
     ("change", "bad"),
-    [(scale(0, 1.001), "false"), (set_nan, "false"), (set_zero, "false"), (recast, "false")],
+    [(scale(0, 1.01), "false"), (set_nan, "false"), (set_zero, "false"), (recast, "false")],
 )
 def test_what_no_model_gives_is_refused_before_it_is_used(
     rig: Rig, change: Callable[[int, torch.Tensor], None], bad: str
@@ -179,14 +179,19 @@ def test_a_deep_layer_that_is_changed_is_found_by_computing_it_again(rig: Rig) -
 
 def test_a_little_off_is_other_arithmetic(rig: Rig) -> None:
     limits = rig.measured()
-    limit = limits.errors[3][0]
-    by = 1 + 2.0 * limit  # of both K and V
-    windows = changed(rig.windows, 3, scale(3, by))
+    windows = changed(rig.windows, 3, scale(3, 1 + 1e-3))  # as TF32 may be
     assert rig.audit(windows, 3, rig.examiner(limits), canonical=False) == "other"
-    assert limits.verdict(3, 0, 2 * limit) == "other"
-    assert limits.verdict(3, 0, 1.01 * ACCUSED * limit) == "false"
-    assert limits.verdict(3, 0, float("nan")) == "false"
-    assert uncalibrated(KvScheme.F32, 4).verdict(3, 0, 10.0) == "differs"
+
+
+def test_two_positions_that_are_far_off_are_not_used(rig: Rig) -> None:
+    """Most are as they should be: then the whole says it."""
+
+    def few(index: int, rows: torch.Tensor) -> None:
+        if index == 3:
+            rows[:2] *= 1.1
+
+    windows = changed(rig.windows, 3, few)
+    assert rig.audit(windows, 3, rig.examiner(rig.measured()), canonical=False) == "false"
 
 
 def test_canonical_windows_hold_to_the_last_place_or_are_false(tmp_path: Path) -> None:

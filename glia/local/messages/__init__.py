@@ -6,8 +6,8 @@ gets zero or more events, then exactly one reply. Calls on one connection may be
 pipelined; replies to the memory calls (Match to Flush) keep their order.
 
 gliad calls an attached engine in the same form, down the connection the engine
-opened: `Run`, `CancelRun`, `Meet`, `AuditWindow`, `RerunWindows`, `EvictL0`,
-`ForgetL0`. Ids of the two directions are apart.
+opened: `Run`, `CancelRun`, `Meet`, `AuditWindow`, `RerunWindows`, `TakeLimits`,
+`EvictL0`, `ForgetL0`. Ids of the two directions are apart.
 
 The modules of this package have the messages by what they are about. Here is what either
 side may send, and whoever speaks takes it from here.
@@ -55,6 +55,7 @@ from glia.local.messages.engine import (
     Ready,
     RerunWindows,
     Run,
+    TakeLimits,
 )
 from glia.local.messages.generation import (
     Cancel,
@@ -135,7 +136,15 @@ from glia.local.messages.traces import (
     Trace,
     TraceReply,
 )
-from glia.local.messages.truth import Audit, AuditReply, Neurons, NeuronsReply, Trust
+from glia.local.messages.truth import (
+    Audit,
+    AuditReply,
+    Calibrate,
+    CalibrateReply,
+    Neurons,
+    NeuronsReply,
+    Trust,
+)
 
 PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 1024 * 1024
@@ -167,6 +176,7 @@ ClientMessage = (
     | Links
     | NextBlock
     | Audit
+    | Calibrate
     | Neurons
     | Trust
     | Where
@@ -235,6 +245,7 @@ DaemonMessage = (
     | LinksReply
     | NextBlockReply
     | AuditReply
+    | CalibrateReply
     | NeuronsReply
     | WhereReply
     | FetchReply
@@ -254,6 +265,7 @@ DaemonMessage = (
     | Run
     | AuditWindow
     | RerunWindows
+    | TakeLimits
     | CancelRun
     | Meet
     | EvictL0
@@ -266,20 +278,20 @@ daemon_decoder: msgspec.msgpack.Decoder[DaemonMessage] = msgspec.msgpack.Decoder
 
 __all__ = [
     "MAX_CHAIN", "MAX_FRAME_BYTES", "MAX_REPLAY_BYTES", "PROTOCOL_VERSION", "AddModel", "AddPeer",
-    "Adopt", "Attach", "Audit", "AuditReply", "AuditWindow", "AuditedWindow", "BanPeer", "Call",
-    "Cancel", "CancelRun", "Card", "CardReply", "Chain", "ChainReply", "Check", "CheckReply",
-    "Checkpoint", "CheckpointReply", "ClientMessage", "ConversationReply", "Conversations",
-    "ConversationsReply", "CreateGroup", "DaemonMessage", "Done", "Emitted", "EngineStats", "Event",
-    "Evict", "EvictL0", "EvictReply", "Examined", "ExaminedReply", "Explain", "ExplainReply",
-    "Failed", "Fetch", "FetchReply", "Flush", "Forget", "ForgetL0", "ForgetPeer", "ForgetReply",
-    "Fork", "Gc", "GcReply", "Generate", "Generated", "Grant", "GrantReply", "Groups",
-    "GroupsReply", "Heed", "Hello", "Identity", "IdentityReply", "JoinGroup", "Known", "Lease",
-    "Leased", "LeaveGroup", "Links", "LinksReply", "Match", "Matched", "Meet", "Models",
-    "ModelsReply", "Moves", "MovesReply", "Neurons", "NeuronsReply", "NextBlock", "NextBlockReply",
-    "Peers", "PeersReply", "Progress", "Publish", "PublishReply", "RanAgain", "ReadConversation",
-    "Ready", "Release", "Replay", "Replayed", "Reply", "RerunWindows", "Restore", "RestoreReply",
-    "Revoke", "RotateGroup", "Run", "Runs", "RunsReply", "Sample", "Sampled", "Seal", "Sealed",
-    "ShowGroup", "Shutdown", "Staging", "Status", "StatusReply", "Trace", "TraceReply", "Trust",
-    "Welcome", "Where", "WhereReply", "Withdraw", "WithdrawReply", "client_decoder",
-    "daemon_decoder", "encoder",
+    "Adopt", "Attach", "Audit", "AuditReply", "AuditWindow", "AuditedWindow", "BanPeer",
+    "Calibrate", "CalibrateReply", "Call", "Cancel", "CancelRun", "Card", "CardReply", "Chain",
+    "ChainReply", "Check", "CheckReply", "Checkpoint", "CheckpointReply", "ClientMessage",
+    "ConversationReply", "Conversations", "ConversationsReply", "CreateGroup", "DaemonMessage",
+    "Done", "Emitted", "EngineStats", "Event", "Evict", "EvictL0", "EvictReply", "Examined",
+    "ExaminedReply", "Explain", "ExplainReply", "Failed", "Fetch", "FetchReply", "Flush", "Forget",
+    "ForgetL0", "ForgetPeer", "ForgetReply", "Fork", "Gc", "GcReply", "Generate", "Generated",
+    "Grant", "GrantReply", "Groups", "GroupsReply", "Heed", "Hello", "Identity", "IdentityReply",
+    "JoinGroup", "Known", "Lease", "Leased", "LeaveGroup", "Links", "LinksReply", "Match",
+    "Matched", "Meet", "Models", "ModelsReply", "Moves", "MovesReply", "Neurons", "NeuronsReply",
+    "NextBlock", "NextBlockReply", "Peers", "PeersReply", "Progress", "Publish", "PublishReply",
+    "RanAgain", "ReadConversation", "Ready", "Release", "Replay", "Replayed", "Reply",
+    "RerunWindows", "Restore", "RestoreReply", "Revoke", "RotateGroup", "Run", "Runs", "RunsReply",
+    "Sample", "Sampled", "Seal", "Sealed", "ShowGroup", "Shutdown", "Staging", "Status",
+    "StatusReply", "TakeLimits", "Trace", "TraceReply", "Trust", "Welcome", "Where", "WhereReply",
+    "Withdraw", "WithdrawReply", "client_decoder", "daemon_decoder", "encoder",
 ]  # fmt: skip

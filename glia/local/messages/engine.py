@@ -99,6 +99,10 @@ class RanAgain(Reply, frozen=True):
     found: list[RerunValue]
 
 
+class TakeLimits(Call, frozen=True):
+    """It was measured anew how far off honest windows are: read that. Reply: Done."""
+
+
 class EvictL0(Call, frozen=True):
     """Drop all unpinned L0 slots. Reply: EvictReply."""
 

@@ -9,7 +9,7 @@ from msgspec import Meta
 from glia.local.messages.base import Call, Reply
 from glia.local.messages.peers import PeerText
 from glia.local.network_values import AuditedValue, NeuronValue
-from glia.local.values import Count, Name
+from glia.local.values import Count, Label, Name
 
 
 class Audit(Call, frozen=True):
@@ -42,6 +42,33 @@ class AuditReply(Reply, frozen=True):
     counts: dict[str, int]
     found: list[AuditedValue]
     calibrated: bool
+    spent_s: float
+
+
+class Calibrate(Call, frozen=True):
+    """Measure how far off honest windows of a model are. Events: Progress. Minutes.
+
+    dtype: None for the manifest's.
+    """
+
+    model: Label
+    dtype: Label | None = None
+    windows: Annotated[int, Meta(ge=64, le=65536)] = 384
+
+
+class CalibrateReply(Reply, frozen=True):
+    """What was measured, and is used from now on.
+
+    kernels: instruction sets, by torch's names. whole, common: the limits of each layer, of K
+        and of V (glia/spec/16-audit.md). path: of the file (glia/spec/20-calibration.md).
+    """
+
+    dtype: str
+    num_windows: Count
+    kernels: list[str]
+    whole: list[tuple[float, float]]
+    common: list[tuple[float, float]]
+    path: str
     spent_s: float
 
 
