@@ -30,6 +30,7 @@ from daemon.publishing import Publishing
 from daemon.resolver import Resolver
 from daemon.restoring import Restoring
 from daemon.runs import Runs
+from daemon.soul_peers import SoulPeers
 from daemon.sparing import Sparing
 from daemon.staging import StagingAreas
 from daemon.uses import Uses
@@ -72,7 +73,7 @@ def assemble(
         condemning = Condemning(memory, peering.published, still, counters)
         auditing = Auditing(memory, peering, engines, condemning, counters, conversations)
         shown = Publishing(memory, conversations, attachments, peering, still, network)
-        lasting += [auditing.run, shown.run]
+        lasting += [auditing.run, shown.run, SoulPeers(peering, prepared.soul, paths).run]
     _connect(conversations, attachments, sparing, forgetting, shown)
     group_life = GroupLife(prepared.groups, peering)
     soul = prepared.soul

@@ -109,7 +109,7 @@ async def _moves(parts: Parts, call: m.Heed | m.Moves) -> m.MovesReply:
         epoch=of_soul.epoch if of_soul is not None else 0,
         sequence=of_soul.sequence if of_soul is not None else 0,
         lease_s=known.lease_us / _SECOND_US,
-        num_moved=sum(len(claimed.conversations) for claimed in away),
+        num_moved=parts.soul.num_elsewhere,
         holder=last.holder if last is not None else "",
         moved_s=last.time_us / _SECOND_US if last is not None else 0.0,
     )

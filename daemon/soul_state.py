@@ -19,7 +19,6 @@ from daemon.moves import Claimed, Known, Moves, joined
 from glia.errors import ConversationMoved, StoreBroken, StoreFull
 from glia.graph.claim import Claim
 from glia.graph.conversation import Begin
-from glia.graph.ids import short
 from glia.graph.journal import id_of
 from glia.graph.neuron import NeuronId
 from glia.graph.soul import SoulId
@@ -121,24 +120,36 @@ class SoulState:
         if watched != self.known.watched:
             await self.keep(structs.replace(self.known, watched=watched))
 
-    async def heed(self, claim: Claim) -> bool:
-        """Let go what another Body has. Returns: whether it says something new.
+    async def heed(self, *claims: Claim) -> bool:
+        """Let go what other Bodies have. Returns: whether they say something new.
 
-        Raises: StoreBroken, StoreFull.
+        Those of a Soul that was never here say nothing. Raises: StoreBroken, StoreFull.
         """
         async with self.changing:
-            before = self.of(claim.soul)
-            if before not in self.known.souls:  # of a Soul that was never here
+            known = self.known
+            for claim in claims:
+                before = known.of(claim.soul)
+                after = joined(before, claim) if before in known.souls else before
+                if after != before:
+                    known = known.after(after)
+            if known == self.known:
                 return False
-            after = joined(before, claim)
-            if after == before:
-                return False
-            await self.keep(self.known.after(after))
-        if claim.holder != self._own():
-            count = len(claim.conversations)
-            _log.warning("%d conversations moved to Body %s", count, short(claim.holder))
+            num_before = self.num_elsewhere
+            await self.keep(known)
+        if self.num_elsewhere != num_before:
+            _log.warning("%d conversations are at other Bodies now", self.num_elsewhere)
         self.on_heed()
         return True
+
+    @property
+    def num_elsewhere(self) -> int:
+        """Conversations that other Bodies have, of which this one knows."""
+        return sum(
+            len(claimed.conversations)
+            for moves in self.known.souls
+            for claimed in moves.claims
+            if self.is_others(claimed)
+        )
 
 
 def _day(time_us: int) -> str:

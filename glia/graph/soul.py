@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NewType
 
+from blake3 import blake3
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -26,6 +27,7 @@ LOCKED_BYTES = 8 + SALT_BYTES + SECRET_BYTES + 16
 
 _SIGN = "glia 2026 v1 soul sign"
 _BOX = "glia 2026 v1 soul box"
+_STREAM = "glia 2026 v1 soul stream"
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 _LOCKED_HEAD = b"GSKY\1\0\0\0"
 _SCRYPT_COST = 2**17  # 128 MiB, once
@@ -47,6 +49,14 @@ class Soul:
         self.signer = Signer(derive(_SIGN, secret))
         self.name = SoulId(self.signer.neuron)
         self._box = X25519PrivateKey.from_private_bytes(derive(_BOX, secret))
+        self._stream_key = derive(_STREAM, secret)
+
+    def prove(self, said: bytes) -> bytes:
+        """32 bytes that say to who has the secret, and to nobody else, that this one does.
+
+        To everybody else they are like any others.
+        """
+        return blake3(said, key=self._stream_key).digest()
 
     def seal(self, plain: bytes, context: bytes) -> bytes:
         """Encrypt for this Soul alone; 48 bytes longer."""

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from glia.client import Client
+from glia.errors import ConversationMoved
 from glia.local import messages as m
 from glia.local import values
 from tests.gliad_parts import Gliad
 from tests.integration.test_resume_from_peer import published, start, tiny_gliads
+from tests.node_parts import until
 from tests.tiny_node import prompt
 
 NUM_TOKENS, NUM_ANSWERED = 1000, 8
@@ -41,7 +43,14 @@ def test_public_windows_come_from_the_body_before(tmp_path: Path) -> None:
         two("soul", "import", str(one.data_dir / "soul.key"))
         with Client.connect(two.data_dir) as client:  # its model is to be known there
             list(client.generate("tiny", [1, 2, 3], max_tokens=1))
-        (restored,) = two.json("restore", str(file))["conversations"]
+        carried = file.rename(tmp_path / "carried.glia")  # no claim appears where it was made
+        (restored,) = two.json("restore", str(carried))["conversations"]
+        until(lambda: one.json("conversations")[0]["moved_to"] == two.json("id")["neuron"], 60)
+        assert "moved to another Body" in one("publish", "story", code=2).stderr
+        with Client.connect(one.data_dir) as client:
+            log = client.conversation("story").tokens
+        with pytest.raises(ConversationMoved):
+            say(one, log, [5])
         assert two.json("fetch", restored["tip"])["fetched_windows"] >= NUM_TOKENS // 16
         with Client.connect(two.data_dir) as client:
             log = client.conversation("story").tokens
