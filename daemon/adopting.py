@@ -18,8 +18,8 @@ from daemon.loading import give_back, make_room_behind
 from daemon.records import Records
 from daemon.writer import Writer
 from glia.errors import NotFound
-from glia.graph.ids import PrefixKey, WindowId, next_prefix, short
-from glia.graph.tokens import pack_tokens
+from glia.graph.domain import Domain
+from glia.graph.ids import PrefixKey, WindowId, short
 from glia.graph.window import WindowRecord
 from glia.store.base import BlockStore
 from p2p.door import expected_blocks, take_block
@@ -61,6 +61,13 @@ class Adopter:
                 before the first is entered.
         """
         return Adopting(self, binding, base, key, seen, expect)
+
+    def next_key(self, before: PrefixKey, record: WindowRecord) -> PrefixKey:
+        """The prefix key of a window. Raises: NotFound where its group was left."""
+        key = self._records.domains.next_key(before, record)
+        if key is None:
+            raise NotFound(f"the group of window {short(record.window_id)} is not known here")
+        return key
 
     async def adopt(
         self,
@@ -115,7 +122,11 @@ class Adopter:
         particles: Sequence[memoryview | None],
     ) -> Sequence[bytes | memoryview]:
         found: list[bytes | memoryview] = []
-        expected = expected_blocks(record, before, binding.profile)
+        salt = None
+        if record.root is not None:
+            domain = Domain(record.root.group, record.position_start)
+            salt = self._records.domains.salt(domain)
+        expected = expected_blocks(record, before, binding.profile, salt)
         for each, sent in zip(expected, particles, strict=True):
             if sent is not None:
                 found.append(sent)
@@ -173,7 +184,7 @@ class Adopting:
         if not self.is_expected:
             await trio.to_thread.run_sync(self._expect)
             self.is_expected = True
-        key = next_prefix(self._key, pack_tokens(record.tokens))
+        key = self._adopter.next_key(self._key, record)
         self._seen = await self._adopter.adopt(
             self._binding, self._before, record, key, particles, self._seen
         )

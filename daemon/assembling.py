@@ -38,6 +38,10 @@ from daemon.uses import Uses
 _PATIENCE_S = 10.0  # engines in the way of another model take new requests no longer
 
 
+def _nothing(_: object) -> None:
+    """Where there is no network."""
+
+
 @dataclass(frozen=True)
 class Assembled:
     """A node that does nothing yet.
@@ -65,14 +69,18 @@ def assemble(
     runs, uses = Runs(conversations.counters), Uses(memory)
     sparing = Sparing(memory, conversations, registry, attachments)
     looking = Looking(memory, conversations, attachments, prepared.published)
-    forgetting = Forgetting(memory, conversations, engines, looking, prepared.published)
+    shared = prepared.shared
+    take_back = shared.forget if shared is not None else _nothing
+    forgetting = Forgetting(memory, conversations, engines, looking, prepared.published, take_back)
     shown = auditing = None
     lasting = [uses.run, sparing.run, forgetting.run, forgetting.run_expiry]
-    if peering is not None:
+    if peering is not None and shared is not None:
         still, network, counters = forgetting.still, config.network, conversations.counters
         condemning = Condemning(memory, peering.published, still, counters)
         auditing = Auditing(memory, peering, engines, condemning, counters, conversations)
-        shown = Publishing(memory, conversations, attachments, peering, still, network)
+        shown = Publishing(
+            memory, conversations, attachments, peering, still, network, shared, prepared.groups
+        )
         lasting += [auditing.run, shown.run, SoulPeers(peering, prepared.soul, paths).run]
     _connect(conversations, attachments, sparing, forgetting, shown)
     group_life = GroupLife(prepared.groups, peering)
@@ -86,7 +94,9 @@ def assemble(
         areas=StagingAreas(config.l1.staging_bytes),
         registry=registry,
         engines=engines,
-        broker=_broker(config, prepared, registry, engines, runs, uses, attachments, nursery),
+        broker=_broker(
+            config, prepared, registry, engines, runs, uses, attachments, shown, nursery
+        ),
         conversations=conversations,
         attachments=attachments,
         forgetting=forgetting,
@@ -116,6 +126,7 @@ def _broker(
     runs: Runs,
     uses: Uses,
     attachments: Attachments,
+    shown: Publishing | None,
     nursery: trio.Nursery,
 ) -> Broker:
     resolver = Resolver(
@@ -125,6 +136,8 @@ def _broker(
         config.engine.prefill_tokens,
         prepared.conversations.counters,
         nursery,
+        prepared.groups,
+        shown.in_groups.publisher.learn if shown is not None else _nothing,
     )
     return Broker(
         registry,

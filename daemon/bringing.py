@@ -14,11 +14,11 @@ from functools import partial
 import trio
 
 from daemon.memory import Memory
-from daemon.peering import Peering
 from daemon.proving import Proven
 from daemon.searching import Wanted
 from daemon.telling import Tell
 from daemon.transfer import Transfer
+from daemon.ways import Way
 from glia.errors import GliaError
 from glia.graph.window import WindowRecord
 from p2p.attesting import attested_by
@@ -61,7 +61,7 @@ class Bringing:
     def __init__(
         self,
         memory: Memory,
-        peering: Peering,
+        way: Way,
         wanted: Wanted,
         found: Proven,
         seen: int,
@@ -70,7 +70,8 @@ class Bringing:
         nursery: trio.Nursery,
         head_start: HeadStart | None = None,
     ) -> None:
-        self._memory, self._peering, self._wanted = memory, peering, wanted
+        self._memory, self._way, self._wanted = memory, way, wanted
+        peering = way.peering
         self._window_s, self._head_start = window_s, head_start
         self._answer, self._tell, self._nursery = found.answer, tell, nursery
         self._chain = found.chain
@@ -120,7 +121,7 @@ class Bringing:
         why = ""
         with self._scope:
             self._transfer = Transfer(
-                self._peering,
+                self._way,
                 wanted.binding,
                 answer.records,
                 answer.base,

@@ -17,9 +17,9 @@ from daemon.engine import Engine
 from daemon.engines import Engines
 from daemon.link import Deliver, EngineLink
 from daemon.models_registry import KnownModel, ModelsRegistry
-from daemon.resolver import Resolved, Resolver
+from daemon.resolver import Prompt, Resolved, Resolver
 from daemon.runs import Run, Runs
-from daemon.turns import OpenTurn, open_turn
+from daemon.turns import open_turn
 from daemon.uses import Uses
 from glia.errors import BadRequest, Cancelled, GliaError, QuotaExceeded
 from glia.graph.domain import Domain
@@ -201,7 +201,7 @@ class Broker:
             is_exact = is_exact or dtype == CANONICAL_DTYPE
             call = generation.call = structs.replace(call, exact=is_exact)
             engine = await self._engine_for(model, dtype)
-            if turn.num_public and engine.ready_link is None:
+            if (turn.num_public or turn.group) and engine.ready_link is None:
                 self._resolver.expect()
             clock = _Clock(generation)
 
@@ -215,7 +215,14 @@ class Broker:
             async def prepare(attach: Attach) -> None:
                 turn.accept(attach)
                 generation.domain = turn.domain(bind(attach).profile.block_size)
-                clock.resolved = await self._resolve(turn, attach, call, tell)
+                prompt = Prompt(
+                    call.tokens,
+                    turn.num_public,
+                    bool(call.exact),
+                    turn.num_shared,
+                    generation.domain,
+                )
+                clock.resolved = await self._resolve(bind(attach), prompt, tell)
 
             def began(link: EngineLink, run_id: int) -> None:
                 clock.resolved.began(link, run_id)
@@ -237,16 +244,10 @@ class Broker:
             self._uses.add(WindowId(generated.tip))
         return generated
 
-    async def _resolve(
-        self, turn: OpenTurn, attach: Attach, call: Generate, tell: Deliver
-    ) -> Resolved:
+    async def _resolve(self, binding: Binding, prompt: Prompt, tell: Deliver) -> Resolved:
         """Have here what peers have of a prompt."""
         return await self._resolver.resolve(
-            bind(attach),
-            call.tokens,
-            turn.num_public,
-            bool(call.exact),
-            lambda what, done, total: tell(Progress(0, what, done, total)),
+            binding, prompt, lambda what, done, total: tell(Progress(0, what, done, total))
         )
 
     @asynccontextmanager

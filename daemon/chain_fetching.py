@@ -25,6 +25,7 @@ from daemon.proving import Proven, prove
 from daemon.telling import Tell
 from daemon.transfer import Transfer
 from daemon.verifying import verified
+from daemon.ways import InPublic
 from glia.errors import (
     ArenaExhausted,
     BadRequest,
@@ -169,7 +170,7 @@ class ChainFetching:
         records = tuple(walk.records)
         answer = Answer(provides[0].peer, found, records, walk.base, tuple(provides))
         proven = await prove(
-            self._peering,
+            InPublic(self._peering),
             self._binding.profile,
             self._keys,
             Proven(answer, chain, hold),
@@ -219,7 +220,7 @@ class ChainFetching:
         try:
             async with trio.open_nursery() as nursery:
                 transfer = Transfer(
-                    self._peering,
+                    InPublic(self._peering),
                     self._binding,
                     records,
                     self._walk.base,

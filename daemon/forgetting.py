@@ -105,13 +105,14 @@ class Forgetting:
         engines: Engines,
         looking: Looking,
         published: Published | None,
+        take_back: Callable[[Sequence[WindowId]], None] = lambda _: None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self._memory = memory
         self._conversations = conversations
         self._engines = engines
         self._looking = looking
-        self._published = published
+        self._published, self._take_back = published, take_back
         self._now_s = now_s
         self.still = trio.Lock()
         self._jobs: deque[_Job] = deque()
@@ -250,6 +251,7 @@ class Forgetting:
         """Take hidden windows back, if they are published but not for good, and remove them."""
         if self._published is not None:
             await trio.to_thread.run_sync(self._published.forget, window_ids)
+        await trio.to_thread.run_sync(self._take_back, window_ids)
         return (await erase(self._memory, window_ids, tell)).freed_bytes
 
     def _check_leases(self, names: Sequence[str], doomed: Doomed) -> None:

@@ -31,6 +31,7 @@ class GroupPart:
         sealed: the same, encrypted.
         base: what they follow; its key is salted.
         keys: the prefix key of each.
+        hold_until_s: not announced before, seconds since 1970, where it is published now.
     """
 
     group: GroupId
@@ -38,14 +39,15 @@ class GroupPart:
     sealed: Sequence[Opened]
     base: Base
     keys: Sequence[PrefixKey]
+    hold_until_s: int = 0
 
-    def rows(self, hold_until_s: int) -> list[GroupWindow]:
+    def rows(self) -> list[GroupWindow]:
         """As they are published."""
         return [
             GroupWindow(
                 name=each.name,
                 num_windows=num,
-                hold_until_s=hold_until_s,
+                hold_until_s=self.hold_until_s,
                 model_id=each.record.model_id,
                 alias=alias_of(each.epoch, key),
                 encoding=each.window.encoding,
@@ -102,6 +104,7 @@ def group_part(
     sealed: Callable[[WindowId], Opened | None],
     opened: Callable[[WindowId], Opened | None],
     salted: Salted,
+    hold_until_s: int = 0,
 ) -> GroupPart:
     """What is published of windows from the first of a domain on, which are in L2.
 
@@ -128,4 +131,4 @@ def group_part(
     keys = [root]
     for record in records:
         keys.append(next_prefix(keys[-1], pack_tokens(record.tokens)))
-    return GroupPart(group, records, found[::-1], base, keys[1:])
+    return GroupPart(group, records, found[::-1], base, keys[1:], hold_until_s)

@@ -15,8 +15,8 @@ import trio
 from daemon.binding import Binding
 from daemon.engine_run import EngineRun
 from daemon.memory import Memory
-from daemon.peering import Peering
 from daemon.transfer import Transfer
+from daemon.ways import Way
 from glia.errors import GliaError
 from glia.graph.ids import PrefixKey
 from glia.graph.link import Link
@@ -46,7 +46,7 @@ class Meeting:
     def __init__(
         self,
         memory: Memory,
-        peering: Peering,
+        way: Way,
         binding: Binding,
         chain: Sequence[WindowRecord],
         links: Sequence[Link],
@@ -62,9 +62,10 @@ class Meeting:
         self._first = first
         base = chain[first - 1] if first else None
         self._transfer = Transfer(
-            peering, binding, self._records, base, providers, nursery, from_back=True
+            way, binding, self._records, base, providers, nursery, from_back=True
         )
         self._shelf = memory.shelves.open(binding, self._met)
+        peering = way.peering
         self._foreign = peering.published.foreign
         self._signers = attested_by(chain, links, peering.believing.trust_in)
         self._why = "slow"

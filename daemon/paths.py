@@ -99,6 +99,11 @@ class Paths:
         return self.data_dir / "box.key"
 
     @property
+    def published_groups(self) -> Path:
+        """What groups are shown, as ciphertexts."""
+        return self.data_dir / "published-groups"
+
+    @property
     def groups(self) -> Path:
         """Groups, a file each, mode 0600: their secrets."""
         return self.data_dir / "groups"

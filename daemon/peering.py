@@ -31,12 +31,14 @@ from p2p.bulk.client import BulkDialer
 from p2p.bulk.server import BulkServer
 from p2p.choosing import by_turns
 from p2p.getter import Close
+from p2p.group_serving import GroupProvider, Nothing, OfferOf
 from p2p.hints import Hints
 from p2p.host import Connection, Directory, Found, Gossip, Host, PeerId, Stream
 from p2p.introducing import INTRODUCTION, introducer
 from p2p.messages import BLOCKS, FIND
 from p2p.offer import Offer
 from p2p.provider import InThreads, Provider, RunBlocking, Served
+from p2p.showing import GROUP_BLOCKS
 from p2p.spare import SpareStreams
 from p2p.upload import UploadLimit
 
@@ -94,6 +96,7 @@ class Peering:
         self.settled = trio.Event()
         self.on_up: list[Callable[[], None]] = []
         self._offer: Offer | None = None
+        self._offer_of: OfferOf = lambda *_: Nothing()
         self._upload = UploadLimit(config.upload_bytes)
         self._spares: dict[str, SpareStreams] = {}
         self.verify: RunBlocking = InThreads(1)  # more would keep the loop from running
@@ -151,9 +154,12 @@ class Peering:
 
     # -- what others do with it ---------------------------------------------------------------
 
-    def serve(self, offer: Offer) -> None:
-        """Answer peers from this, now and on ports to come."""
-        self._offer = offer
+    def serve(self, offer: Offer, offer_of: OfferOf = lambda *_: Nothing()) -> None:
+        """Answer peers from these, now and on ports to come.
+
+        Args: offer_of: what is somebody's by right.
+        """
+        self._offer, self._offer_of = offer, offer_of
         self._provide()
 
     def _provide(self) -> None:
@@ -161,6 +167,9 @@ class Peering:
             provider = Provider(self._offer, self._told, self._upload, self._read)
             provider.serve_on(self.host)
             self._bulk.serve(BLOCKS, provider.blocks)
+            in_groups = GroupProvider(provider, self._offer_of, self._read)
+            in_groups.serve_on(self.host)
+            self._bulk.serve(GROUP_BLOCKS, in_groups.blocks)
 
     async def open_stream(self, peer: PeerId, protocol: str) -> Stream:
         """To a peer; blocks take the bulk path where there is one.
@@ -177,7 +186,7 @@ class Peering:
             spares.prepare(connected[:_MAX_PREPARED])
 
     async def _open(self, peer: PeerId, protocol: str) -> Stream:
-        if protocol == BLOCKS:
+        if protocol in (BLOCKS, GROUP_BLOCKS):
             return await self._dialer.open(peer, protocol)
         return await self.host.open(peer, protocol)
 

@@ -29,11 +29,13 @@ from daemon.paths import Paths
 from daemon.peering import Peering, open_peering
 from daemon.restored_files import finish_restoring
 from daemon.server import listen
+from daemon.shared import Shared
 from daemon.soul_state import SoulState
 from glia.allocator import limit_heap
 from glia.local.address import socket_path
 from glia.store.base import BlockStore
 from glia.store.disk import DiskStore
+from glia.store.group_index import GroupIndex
 from glia.store.published import Published
 from glia.store.reserve import RESERVE_BYTES
 from glia.store.vault import Vault
@@ -56,7 +58,8 @@ class Prepared:
     """What a node begins with.
 
     Attributes:
-        published: what peers may see; None where there never was a network.
+        published, shared: what peers may see, and members of groups; None where there never was a
+            network.
         door, peering: None where there is none.
     """
 
@@ -69,6 +72,7 @@ class Prepared:
     published: Published | None
     peering: Peering | None
     groups: Groups
+    shared: Shared | None
 
 
 @contextmanager
@@ -127,8 +131,21 @@ def prepared(config: Config) -> Iterator[Prepared]:
         if published is not None:
             Condemning.load(memory, published)
         conversations.condemned = memory.hidden.condemned
+        shared = None
+        if published is not None:
+            shared = Shared(vault, store, GroupIndex(paths.published_groups), groups)
+            stack.callback(shared.index.close)
         yield Prepared(
-            memory, conversations, soul, claim_files, listener, door, published, peering, groups
+            memory,
+            conversations,
+            soul,
+            claim_files,
+            listener,
+            door,
+            published,
+            peering,
+            groups,
+            shared,
         )
         _log.info("gliad ends")
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 
 import trio
 
-from daemon.peering import Peering
+from daemon.ways import Way
 from glia.errors import HashMismatch, MalformedParticle, NetworkError, NotFound, RemoteProtocolError
+from glia.graph.domain import Salt
 from glia.graph.ids import PrefixKey
 from glia.graph.link import Link, check_link
 from glia.graph.profile import Profile
 from glia.graph.window import WindowRecord
-from p2p.asking import Asking
 from p2p.attesting import num_attested
 from p2p.host import PeerId
-from p2p.messages import FIND, FoundChain
+from p2p.messages import FoundChain
 from p2p.search import Answer
 from p2p.walking import Question, Walk
 
@@ -46,7 +46,7 @@ class Proven:
 
 
 async def prove(
-    peering: Peering,
+    way: Way,
     profile: Profile,
     keys: Sequence[PrefixKey],
     claimed: Proven,
@@ -69,38 +69,43 @@ async def prove(
     link = next((each for each in nearest if each.claim.num_before <= num), None)
     if link is not None:
         with trio.move_on_after(timeout_s):
-            beyond = await _beyond(peering, profile, chain[-1], link, claimed.answer.peer)
-            if beyond and _holds(link, keys, [*chain, *beyond]):
+            beyond = await _beyond(way, profile, chain[-1], link, claimed.answer.peer)
+            if beyond and _holds(link, keys, [*chain, *beyond], way.salt):
                 return replace(claimed, links=(*claimed.links, link), beyond=beyond)
     return _cut(claimed, num, num_before)
 
 
 async def _beyond(
-    peering: Peering, profile: Profile, tip: WindowRecord, link: Link, peer: PeerId
+    way: Way, profile: Profile, tip: WindowRecord, link: Link, peer: PeerId
 ) -> Sequence[WindowRecord]:
     """The windows from an answer's tip to the end of a link; none where they cannot be had."""
     held = {tip.window_id: tip}
-    question = Question(tip.model_id, profile, held=held.get)
+    question = Question(tip.model_id, profile, held=held.get, salt=way.salt)
     walk = Walk(question, link.claim.tip, link.claim.num_windows)
     try:
-        stream = await peering.open_stream(peer, FIND)
+        stream = await way.open_find(peer)
         try:
-            await Asking(stream).get_records(walk, start=tip.end // profile.block_size)
+            await way.asks(stream).get_records(walk, start=tip.end // profile.block_size)
         finally:
             with trio.CancelScope(deadline=trio.current_time() + _RESET_S, shield=True):
                 await stream.reset()
     except (HashMismatch, RemoteProtocolError) as error:
         _log.info("asking %s: %s", peer, error)
-        peering.lied(peer)
+        way.peering.lied(peer)
     except (MalformedParticle, NetworkError, NotFound) as error:
         _log.debug("asking %s: %s", peer, error)
     return walk.records if walk.is_over and walk.base is tip else ()
 
 
-def _holds(link: Link, keys: Sequence[PrefixKey], records: Sequence[WindowRecord]) -> bool:
+def _holds(
+    link: Link, keys: Sequence[PrefixKey], records: Sequence[WindowRecord], salt: Salt | None
+) -> bool:
     claim = link.claim
+    key, first = keys[claim.num_before], records[claim.num_before]
+    if salt is not None and first.position_start == salt.start:
+        key = salt.key(key)
     try:
-        check_link(claim, keys[claim.num_before], records[claim.num_before :])
+        check_link(claim, key, records[claim.num_before :])
     except MalformedParticle:
         return False
     return True

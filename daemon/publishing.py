@@ -10,11 +10,14 @@ from daemon.announcer import Announcer
 from daemon.attachments import Attachments
 from daemon.conversations import Conversations
 from daemon.egress import Egress
+from daemon.group_publishing import GroupPublishing
+from daemon.groups import Groups
 from daemon.hearing import Hearing
 from daemon.memory import Memory
 from daemon.network_config import NetworkConfig
 from daemon.peering import Peering
 from daemon.publisher import Publisher
+from daemon.shared import Shared
 from daemon.withdrawing import Withdrawing, Withdrawn
 
 
@@ -26,6 +29,7 @@ class Publishing:
 
     Attributes:
         publisher: the one that publishes.
+        in_groups: the same for groups.
         hold_s: how long what was published is not announced; None: for ever.
     """
 
@@ -37,9 +41,14 @@ class Publishing:
         peering: Peering,
         still: trio.Lock,
         network: NetworkConfig,
+        shared: Shared,
+        groups: Groups,
     ) -> None:
         egress = Egress(peering.published, memory.store)
-        peering.serve(egress)
+        self.in_groups = GroupPublishing(
+            memory, conversations, peering, still, network, shared, groups
+        )
+        peering.serve(egress, self.in_groups.egress.offer_of)
         self._hearing = Hearing(peering)
         self._announcer = Announcer(
             peering,
@@ -60,7 +69,9 @@ class Publishing:
             network.announce_hold_s,
             peering.counters,
         )
-        self._withdrawing = Withdrawing(conversations, attachments, peering.published, still)
+        self._withdrawing = Withdrawing(
+            conversations, attachments, peering.published, still, shared
+        )
         self.hold_s = None if network.announce == "off" else network.announce_hold_s
         self.publisher.on_publish = self._announcer.wake
         peering.on_up += [self._hearing.join_again, self._announcer.wake]
@@ -68,6 +79,7 @@ class Publishing:
     def conversations_changed(self) -> None:
         """As Conversations.on_change tells it."""
         self.publisher.wake()
+        self.in_groups.publisher.wake()
 
     def models_changed(self) -> None:
         """As Attachments.on_change tells it."""
@@ -79,6 +91,7 @@ class Publishing:
             return await self._withdrawing.withdraw(name)
         finally:
             self.publisher.look_anew()
+            self.in_groups.publisher.look_anew()
 
     async def run(self) -> None:
         """For ever."""
@@ -86,3 +99,4 @@ class Publishing:
             nursery.start_soon(self._hearing.run)
             nursery.start_soon(self._announcer.run)
             nursery.start_soon(self.publisher.run)
+            nursery.start_soon(self.in_groups.run)

@@ -19,10 +19,10 @@ from daemon.bringing import Bringing, HeadStart
 from daemon.engine_run import EngineRun
 from daemon.meeting import Meeting
 from daemon.memory import Memory
-from daemon.peering import Peering
 from daemon.proving import Proven
 from daemon.searching import Searcher, SearchResult, Wanted
 from daemon.telling import Tell
+from daemon.ways import Way
 from glia.local.messages import Emitted, Progress
 from p2p.deciding import budget_s
 from p2p.getter import Close
@@ -73,13 +73,13 @@ class Pursuit:
     def __init__(
         self,
         memory: Memory,
-        peering: Peering,
+        way: Way,
         task: Task,
         tell: Tell,
         counters: Counter[str],
         nursery: trio.Nursery,
     ) -> None:
-        self._memory, self._peering, self._task = memory, peering, task
+        self._memory, self._way, self._task = memory, way, task
         self._tell, self._counters, self._nursery = tell, counters, nursery
         self._wanted = task.wanted
         self._scope = trio.CancelScope()
@@ -165,7 +165,7 @@ class Pursuit:
 
     async def _pursue(self) -> None:
         budget = budget_s(self._task.compute_s)
-        searcher = Searcher(self._peering, self._counters, self._nursery)
+        searcher = Searcher(self._way, self._counters, self._nursery)
         longest_s = max(budget, _SEARCH_SHARE * self._task.compute_s)
         result = await searcher.search(self._wanted, longest_s)
         took_s = trio.current_time() - self._began_s
@@ -199,7 +199,7 @@ class Pursuit:
             return "slow"
         self._bringing = Bringing(
             self._memory,
-            self._peering,
+            self._way,
             self._wanted,
             found,
             self._task.seen,
@@ -229,7 +229,7 @@ class Pursuit:
             return
         self._meeting = Meeting(
             self._memory,
-            self._peering,
+            self._way,
             binding,
             found.chain,
             found.links,
@@ -254,7 +254,7 @@ class Pursuit:
     def _pace(self, found: Proven) -> Pace | None:
         """None where the link was not measured lately."""
         providers, now_s = found.answer.providers, time.time()
-        speed = joint_speed([self._peering.ledger.speed_of(p.peer, now_s) for p in providers])
+        speed = joint_speed([self._way.peering.ledger.speed_of(p.peer, now_s) for p in providers])
         if speed is None:
             return None
         fetch_s = self._wanted.binding.profile.window_particle_bytes / speed if speed else math.inf

@@ -13,19 +13,20 @@ from functools import partial
 import trio
 
 from daemon.binding import Binding
-from daemon.peering import Peering
 from daemon.proving import Proven, prove
 from daemon.verifying import verified
+from daemon.ways import Way
 from glia.errors import StoreError
 from glia.graph.boundaries import announced, asked, between, pairs
 from glia.graph.chain import prefix_keys
+from glia.graph.domain import Salt
 from glia.graph.ids import PrefixKey, WindowId
 from glia.graph.link import Link
 from glia.graph.window import WindowRecord
 from p2p.attesting import num_attested
 from p2p.finding import Finder, Roads
-from p2p.host import PeerId, Stream
-from p2p.messages import FIND, FoundChain
+from p2p.host import PeerId
+from p2p.messages import FoundChain
 from p2p.search import Answer
 from p2p.source import Provides
 from p2p.walking import Question, Walk
@@ -42,6 +43,7 @@ class Wanted:
         here: the leading windows that are here, as one chain.
         keys: the prefix key of genesis, then that of each window.
         exact: no windows but of the binding's exact classes.
+        salt: of the group in whose domain the last of them are; those before it are here.
     """
 
     binding: Binding
@@ -49,6 +51,13 @@ class Wanted:
     here: Sequence[WindowRecord]
     keys: Sequence[PrefixKey]
     exact: bool = True
+    salt: Salt | None = None
+
+    @property
+    def public(self) -> WindowRecord | None:
+        """The window before the group's domain."""
+        num = 0 if self.salt is None else self.salt.start // self.binding.profile.block_size
+        return self.here[num - 1] if num else None
 
     @property
     def num_windows(self) -> int:
@@ -64,12 +73,17 @@ class Wanted:
 
 
 def wanted_of(
-    binding: Binding, tokens: Sequence[int], here: Sequence[WindowRecord], *, exact: bool
+    binding: Binding,
+    tokens: Sequence[int],
+    here: Sequence[WindowRecord],
+    *,
+    exact: bool,
+    salt: Salt | None = None,
 ) -> Wanted:
     """Args: tokens: a partial window at the end is left out."""
-    keys = [binding.root_key, *prefix_keys(binding.model_id, binding.profile, tokens)]
+    keys = [binding.root_key, *prefix_keys(binding.model_id, binding.profile, tokens, salt)]
     whole = tokens[: (len(keys) - 1) * binding.profile.block_size]
-    return Wanted(binding, whole, here, keys, exact)
+    return Wanted(binding, whole, here, keys, exact, salt)
 
 
 _Links = dict[tuple[PeerId, bytes], tuple[list[Link], list[Link]]]  # by peer and tip
@@ -113,14 +127,14 @@ class Searcher:
 
     def __init__(
         self,
-        peering: Peering,
+        way: Way,
         counters: Counter[str],
         nursery: trio.Nursery,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        self._peering, self._counters = peering, counters
+        self._way, self._peering, self._counters = way, way.peering, counters
         self._nursery, self._now_s = nursery, now_s
-        self._takes, self._passes_on = peering.believing.takes(), peering.believing.passes_on
+        self._takes = self._peering.believing.takes()
         self._is_untrusted = False
         self._num_taken = 0  # leading windows of an untrusted chain that are attested all the same
 
@@ -134,8 +148,9 @@ class Searcher:
         claimed = await self._claimed(wanted, until_s)
         found = None
         if claimed.answer is not None:
+            self._way.chose(claimed.answer.peer)
             found = await prove(
-                self._peering,
+                self._way,
                 wanted.binding.profile,
                 wanted.keys,
                 Proven(claimed.answer, wanted.chain_of(claimed.answer), claimed.hold),
@@ -148,7 +163,7 @@ class Searcher:
     async def _claimed(self, wanted: Wanted, until_s: float) -> _Claimed:
         counts = [num for num in asked(wanted.num_windows) if num > len(wanted.here)]
         keys = [key for _, key in pairs(wanted.keys[1:], counts)]
-        peers = self._peering.peers_of(wanted.binding.model_id, keys)
+        peers = self._way.peers_of(wanted.binding.model_id, keys)
         first = await self._ask(wanted, counts, peers, until_s, use_directory=True)
         if first.answer is None and self._num_taken > len(wanted.here):
             first = await self._ask(wanted, [self._num_taken], peers, until_s, use_directory=False)
@@ -180,17 +195,21 @@ class Searcher:
             classes=binding.exact_classes if wanted.exact or not binding.takes_others else (),
             own_class=binding.numerics_class,
             held=here.get,
+            salt=wanted.salt,
+            public=wanted.public,
         )
         claimed: _Links = {}
+        asked_for = pairs(wanted.keys[1:], counts)
         finder = Finder(
             question,
-            pairs(wanted.keys[1:], counts),
+            asked_for,
             self._roads(use_directory),
             partial(self._check, wanted, claimed),
             self._peering.lied,
             self._nursery,
             at_least=counts[0] - 1,
-            windows=partial(self._attested, wanted),
+            windows=partial(self._attested, wanted) if wanted.salt is None else None,
+            names=self._way.names(asked_for),
         )
         finding = await finder.run(peers, max(0.0, until_s - trio.current_time()))
         if finding.answer is None:
@@ -210,7 +229,7 @@ class Searcher:
             self._peering.verify, chain.links, records, wanted.keys, self._now_s()
         )
         hold, may = self._counting(hold), self._counting(may)
-        taken = (hold, may) if self._passes_on(peer) else (self._taken(hold), self._taken(may))
+        taken = (hold, may) if self._way.vouches(peer) else (self._taken(hold), self._taken(may))
         claimed[peer, chain.tip] = taken
         if num_attested(itertools.chain(*taken), num_before) >= chain.num_windows:
             return True
@@ -241,14 +260,17 @@ class Searcher:
         return [link for link in links if self._peering.believing.may_count(link.signer)]
 
     def _roads(self, use_directory: bool) -> Roads:
-        async def open_stream(peer: PeerId) -> Stream:
-            return await self._peering.open_stream(peer, FIND)
-
+        way, peering = self._way, self._peering
         if not use_directory:
-            return Roads(open_stream)
-        peering = self._peering
-        is_proven = peering.ledger.is_proven
-        return Roads(open_stream, peering.directory, peering.meet, peering.part, is_proven)
+            return Roads(way.open_find, asks=way.asks)
+        return Roads(
+            way.open_find,
+            peering.directory,
+            peering.meet,
+            peering.part,
+            peering.ledger.is_proven,
+            way.asks,
+        )
 
     def _measured(self, providers: Sequence[Provides]) -> tuple[Provides, ...]:
         """With what is known of their speeds, the fastest first among those with as much."""

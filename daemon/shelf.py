@@ -135,7 +135,7 @@ class Shelves:
             self._arena.view[at : at + len(particle)] = particle
             at += len(particle)
         if shelf in self._open:
-            shelf.by_prev[record.prev] = _Held(record, key, offset)
+            shelf.by_prev[record.before] = _Held(record, key, offset)
         else:
             self._drop(shelf.binding, offset)
 
@@ -185,7 +185,7 @@ class Shelves:
             name = held.record.window_id
             if name in self._records.hidden:
                 break
-            del shelf.by_prev[held.record.prev]
+            del shelf.by_prev[held.record.before]
             self._held_bytes -= profile.window_particle_bytes
             is_new = self._table.enter(
                 held.offset, held.record, held.key, profile.particle_sizes, dirty=True

@@ -8,14 +8,13 @@ from collections.abc import Collection, Sequence
 import trio
 
 from daemon.binding import Binding
-from daemon.peering import Peering
+from daemon.ways import Way
 from glia.errors import ArenaExhausted, GliaError, MalformedParticle, StoreError, StoreFull
 from glia.graph.ids import BlockId
 from glia.graph.window import WindowRecord
 from p2p.fetching import Fetch, Sink
 from p2p.getter import Close, Session
 from p2p.host import PeerId, Stream
-from p2p.messages import BLOCKS
 from p2p.source import Provides
 
 _log = logging.getLogger("gliad.transfer")
@@ -36,7 +35,7 @@ class Transfer:
 
     def __init__(
         self,
-        peering: Peering,
+        way: Way,
         binding: Binding,
         records: Sequence[WindowRecord],
         base: WindowRecord | None,
@@ -46,7 +45,7 @@ class Transfer:
         held: Collection[BlockId] = (),
         from_back: bool = False,
     ) -> None:
-        self._peering, self._binding, self._nursery = peering, binding, nursery
+        self._way, self._binding, self._nursery = way, binding, nursery
         self._session = Session(
             records,
             base,
@@ -55,6 +54,7 @@ class Transfer:
             now_s=trio.current_time(),
             held=held,
             from_back=from_back,
+            salt=way.salt,
         )
         self._fetch: Fetch | None = None
         self.closed: list[Close] = []
@@ -87,8 +87,8 @@ class Transfer:
             self._fetch.cancel()
 
     async def _open(self, peer: PeerId) -> Stream:
-        return await self._peering.open_stream(peer, BLOCKS)
+        return await self._way.open_blocks(peer)
 
     def _done(self, close: Close) -> None:
         self.closed.append(close)
-        self._peering.done(close, self._binding.model_id)
+        self._way.peering.done(close, self._binding.model_id)

@@ -42,6 +42,7 @@ class OpenTurn:
         dtype: what the conversation is computed in, None where it is new.
         num_public: leading tokens of the prompt that peers may be asked about (C19); once checked.
         group: who may read what follows those; None: nobody; once checked.
+        num_shared: leading tokens that are public, then the group's; once checked.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class OpenTurn:
         is_named = base is not None or bool(self._asked.conversation)
         self._is_kept = is_named or self._keeps_anonymous
         self._is_written = False
-        self.num_public = 0
+        self.num_public = self.num_shared = 0
         self.group: GroupId | None = None
         self._begin: Begin | None = base.begin if base is not None else None
 
@@ -84,6 +85,7 @@ class OpenTurn:
         base = self._base or _NOTHING_SAID
         head = _asked_of(base, prompt, keep, self._messages, self._group)
         self.num_public, self.group = head.num_public, head.group
+        self.num_shared = head.num_shared
         self._running.num_public, self._running.group = head.num_public, head.group
 
     def domain(self, block_size: int) -> Domain | None:

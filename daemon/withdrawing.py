@@ -16,6 +16,7 @@ import trio
 from daemon.attachments import Attachments
 from daemon.conversations import Conversations
 from daemon.reach import keys_ever
+from daemon.shared import Shared
 from glia.errors import UnknownConversation
 from glia.graph.conversation import Replay, Turn
 from glia.graph.ids import ModelId, WindowId
@@ -39,6 +40,7 @@ class Withdrawing:
 
     Args:
         still: held by whoever forgets windows or publishes them.
+        shared: what groups are shown.
         now_s: seconds since 1970.
     """
 
@@ -48,10 +50,12 @@ class Withdrawing:
         attachments: Attachments,
         published: Published,
         still: trio.Lock,
+        shared: Shared,
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self._conversations, self._attachments = conversations, attachments
         self._published, self._still, self._now_s = published, still, now_s
+        self._shared = shared
 
     async def withdraw(self, name: str) -> Withdrawn:
         """Show all that a conversation ever said no longer; where it is cut short, ask again.
@@ -64,7 +68,7 @@ class Withdrawing:
             replay = await self._conversations.read(name, at_it=True)
             turns = self._conversations.past([name], at_them=True)
             async with self._still:
-                if replay.head.num_public:
+                if replay.head.num_public or replay.head.group is not None:
                     await self._make_private(name, replay)
                 model_id = replay.head.begin.model_id
                 return await trio.to_thread.run_sync(
@@ -85,7 +89,7 @@ class Withdrawing:
 
     def _take_back(self, model_id: ModelId, turns: tuple[Turn, ...]) -> Withdrawn:
         """For a worker thread. Raises: StoreBroken, StoreFull."""
-        layouts = self._attachments.layouts(model_id)  # of domains nothing is published
+        layouts = self._attachments.layouts(model_id)
         keys = keys_ever(model_id, layouts, turns)
         shown: set[WindowId] = set()
         for name in self._published.named(list(keys)):
@@ -93,4 +97,6 @@ class Withdrawing:
                 shown.add(name)
                 name = row.record().prev
         gone = self._published.take_back(shown)
-        return Withdrawn(len(gone), len(shown) - len(gone))
+        of_groups, gone_of_groups = self._shared.take_back(model_id, layouts, turns)
+        num_gone = len(gone) + gone_of_groups
+        return Withdrawn(num_gone, len(shown) + of_groups - num_gone)

@@ -94,7 +94,7 @@ class Member:
             sealed = seal_link(part.sealed[end - 1].epoch, link)
             row = GroupLink(link.claim.num_before, part.sealed[first].window.prev, sealed)
             rows += [(each.name, row) for each in part.sealed[first:end]]
-        self.index.put(GROUP, part.rows(0), rows)
+        self.index.put(GROUP, part.rows(), rows)
         return links
 
     def serve_on(self, host: Host) -> None:

@@ -106,7 +106,7 @@ async def answer(
     await engine.answer()
     took_s = trio.current_time() - began_s
     await resolved.end()
-    await resolved.relayed.wait()
+    await resolved.until_relayed()
     assert await node.matched(chain) == len(chain.records)
     value = resolved.value()
     return Answered(took_s, engine.num_computed, engine.num_adopted, value, engine.told)

@@ -13,10 +13,11 @@ import trio
 
 from daemon.arena import SharedMemory
 from daemon.binding import Binding
+from daemon.domains import NoGroups
 from daemon.egress import Egress
 from daemon.memory import Memory
 from daemon.prefill import USUAL_SPEED
-from daemon.resolver import Resolved, Resolver
+from daemon.resolver import Prompt, Resolved, Resolver
 from glia.graph.ids import BlockId, ModelId, PrefixKey, ProfileId
 from glia.graph.link import parse_link, sign_link
 from glia.graph.neuron import Signer
@@ -106,8 +107,9 @@ class Got:
         value = resolved.value()
         self.why, self.num_tokens, self.sources = value.why, value.num_tokens, value.sources
         self.num_windows = value.num_tokens // PROFILE.block_size
-        self.timings_ms, self.relayed = resolved.timings_ms, resolved.relayed
+        self.timings_ms = resolved.timings_ms
         self.resolved, self.waited_s = resolved, waited_s
+        self.until_relayed = resolved.until_relayed
 
 
 class Node:
@@ -128,7 +130,14 @@ class Node:
         self.memory = Memory(self.arena, self.store, hot_steps=4)
         self.counters = Counter[str]()
         self.resolver = Resolver(
-            self.memory, self.peering, 0.0, PIECE_TOKENS, self.counters, nursery
+            self.memory,
+            self.peering,
+            0.0,
+            PIECE_TOKENS,
+            self.counters,
+            nursery,
+            NoGroups(),  # type: ignore[arg-type]
+            lambda _: None,
         )
         self.told: list[tuple[str, int, int]] = []
         self.resolved: list[Resolved] = []
@@ -162,7 +171,7 @@ class Node:
         binding = Binding(chain.model_id, chain.profile, CLASS)
         self.resolved.append(
             await self.resolver.resolve(
-                binding, tokens, public, exact, lambda *told: self.told.append(told)
+                binding, Prompt(tokens, public, exact), lambda *told: self.told.append(told)
             )
         )
         return self.resolved[-1]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from glia.errors import NotFound
 from glia.graph.group import GroupId
-from glia.graph.ids import BlockId, PrefixKey, WindowId, digest, short
+from glia.graph.ids import ID_BYTES, BlockId, PrefixKey, WindowId, digest, short
 from glia.store.group_rows import (
     GROUP_INDEX_VERSION,
     MAX_PER_ALIAS,
@@ -102,6 +102,28 @@ class GroupIndex:
         names = names_in(self._index.get(stands_key(group, alias)))[::-1]
         rows = (self.window(group, name) for name in names)
         return [row for row in rows if row is not None]
+
+    def named(
+        self, group: GroupId, keys: Sequence[bytes], windows: Sequence[bytes]
+    ) -> list[WindowId]:
+        """Published windows with one of these aliases of prefix keys, or of windows' names."""
+        found = [alias_key(group, alias) for alias in keys]
+        found += [stands_key(group, alias) for alias in windows]
+        rows = self._index.get_many(found)
+        return list(dict.fromkeys(name for row in rows for name in names_in(row)))
+
+    def is_continued(self, group: GroupId, name: WindowId) -> bool:
+        """Whether a published window follows this one."""
+        return self._index.have_prefixes([next_prefix_of(group, name)])[0]
+
+    def groups(self) -> list[GroupId]:
+        """Those of which there is something."""
+        found: list[GroupId] = []
+        start = window_key(GroupId(b""), WindowId(b""))
+        while keys := self._index.keys_from(start[:1], start, 1):
+            found.append(GroupId(keys[0][1 : 1 + ID_BYTES]))
+            start = window_key(found[-1], WindowId(b"\xff" * (ID_BYTES + 1)))
+        return found
 
     def have_blocks(self, group: GroupId, block_ids: Sequence[BlockId]) -> list[bool]:
         """Whether published windows name them."""

@@ -18,12 +18,14 @@ import trio.testing
 
 from daemon import node as node_module
 from daemon.arena import SharedMemory
+from daemon.claim_files import ClaimFiles
 from daemon.config import ApiConfig, Config, EngineConfig, L1Config, L2Config
 from daemon.conversation_files import ConversationFiles
 from daemon.conversations import Conversations
 from daemon.data_dir import prepare
 from daemon.groups import open_groups
 from daemon.memory import Memory
+from daemon.neuron_key import neuron_signer
 from daemon.parts import Parts
 from daemon.paths import Paths
 from daemon.preparing import Prepared
@@ -221,8 +223,13 @@ async def running_node(tmp_path: Path) -> AsyncIterator[Node]:
         async with trio.open_nursery() as nursery:
             RIG.clear()
             memory = Memory(arena, store, 4)
-            soul, groups = SoulState.read(paths.soul_state), open_groups(paths, is_on_network=False)
-            begun = Prepared(memory, conversations, soul, listener, None, None, None, groups)
+            own = neuron_signer(paths.neuron_key).neuron
+            soul = SoulState.read(paths.soul_state, lambda: own)
+            groups = open_groups(paths, is_on_network=False)
+            moves = ClaimFiles(soul)
+            begun = Prepared(
+                memory, conversations, soul, moves, listener, None, None, None, groups, None
+            )
             nursery.start_soon(node_module.run_node, config, ("nothing",), begun)
             while not RIG:
                 await trio.sleep(0.001)

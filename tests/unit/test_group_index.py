@@ -36,7 +36,7 @@ def rows_of(index: GroupIndex) -> dict[bytes, bytes | None]:
 
 def published(member: Member, num: int | None = None) -> list[GroupWindow]:
     member.publish(WINDOWS, num)
-    return part_of(member.node, WINDOWS, num).rows(0)
+    return part_of(member.node, WINDOWS, num).rows()
 
 
 def test_what_is_taken_back_leaves_what_was_there_before(member: Member, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_nothing_of_one_group_is_found_by_another(member: Member) -> None:
 
 
 def test_a_window_without_the_one_before_it_is_not_published(member: Member) -> None:
-    rows = part_of(member.node, WINDOWS).rows(0)
+    rows = part_of(member.node, WINDOWS).rows()
     with pytest.raises(NotFound):
         member.index.put(GROUP, rows[1:])
     assert rows_of(member.index) == {}

@@ -210,7 +210,7 @@ def test_a_cancelled_run_gives_everything_back(world: Run, ratio: float) -> None
             await answer(node, CHAIN, cancel)
         (resolved,) = node.resolved
         await resolved.end()
-        await resolved.relayed.wait()
+        await resolved.until_relayed()
         assert node.memory.table.num_reserved == 0
         assert node.memory.shelves.room_for(BINDING) == before
         assert not node.memory.table.used_bytes
@@ -264,7 +264,7 @@ def test_once_they_have_met_nothing_more_is_fetched(world: Run) -> None:
 
         async def look(done: int) -> None:
             if done > 60:
-                ended.append(node.resolved[0].pursuit.ended.is_set())  # type: ignore[union-attr]
+                ended.append(node.resolved[0].pursuits[0].ended.is_set())
 
         got = await answer(node, CHAIN, look)
         assert (got.num_adopted + got.num_computed, got.value.why) == (NUM, "met")

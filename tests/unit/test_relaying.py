@@ -29,7 +29,7 @@ def test_published_blocks_outlive_who_published_them(
         await node.meets("first", chain)
         resolved = await node.resolve(chain)
         assert resolved.num_windows == 40
-        await resolved.relayed.wait()
+        await resolved.until_relayed()
         await node.memory.flush(chain.window_ids)
         net.kill("first")
         peering = node.peering

@@ -51,7 +51,7 @@ def test_all_windows_come_from_a_peer_and_are_offered_to_others(world: Run) -> N
         assert set(resolved.timings_ms) == {"find", "fetch"}
         assert node.told
         assert all(what == "fetching" and total == 640 for what, _, total in node.told)
-        await resolved.relayed.wait()
+        await resolved.until_relayed()
         published = node.peering.published
         assert published.record(chain.tip) == chain.records[-1].encoding
         assert set(published.chain_links(chain.tip)) == set(links_of(chain))
@@ -129,7 +129,7 @@ def test_what_is_here_is_not_fetched_again(world: Run) -> None:
         flags = node.peering.published.foreign.flags(chain.window_ids)
         assert flags == [False] * 30 + [True] * 10
         assert await node.matched(chain) == 40
-        await resolved.relayed.wait()
+        await resolved.until_relayed()
         assert node.peering.published.record(chain.records[0].window_id) is not None
 
     world(main)
@@ -184,7 +184,7 @@ def test_a_part_of_a_span_is_proved_by_what_follows(world: Run) -> None:
         offer = await node.meets("peer", long)
         resolved = await node.resolve(part)
         assert (resolved.why, resolved.num_windows, offer.num_reads) == ("", 37, 74)
-        await resolved.relayed.wait()
+        await resolved.until_relayed()
         published = node.peering.published
         assert set(published.chain_links(part.tip)) == set(links_of(long))
         assert published.record(long.tip) is not None  # named: it is not here

@@ -14,6 +14,7 @@ import trio
 from daemon.binding import Binding
 from daemon.searching import Searcher, wanted_of
 from daemon.verifying import verified
+from daemon.ways import InPublic
 from glia.graph.link import accept_link
 from p2p import attesting
 from p2p.attesting import links_that_hold
@@ -100,7 +101,7 @@ def test_a_search_verifies_none_on_the_loop(tmp_path: Path, verifiers: list[int]
             peering = make_peering(tmp_path / "me", Joined(net, "me"), accept="any")
             peering.verify = InThreads(1)
             binding = Binding(CHAIN.model_id, PROFILE, CLASS)
-            searcher = Searcher(peering, Counter(), nursery)
+            searcher = Searcher(InPublic(peering), Counter(), nursery)
             wanted = wanted_of(binding, CHAIN.tokens, [], exact=True)
             walk = Walk(Question(CHAIN.model_id, PROFILE), CHAIN.records[-1].window_id, 16)
             walk.take([each.encoding for each in CHAIN.records[::-1]])

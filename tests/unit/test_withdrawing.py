@@ -23,6 +23,13 @@ from tests.publish_parts import Rig, run_rig, settled
 SIZE = TINY.block_size
 
 
+class SharedNothing:
+    """What groups are shown of a node that is in none."""
+
+    def take_back(self, *_: object) -> tuple[int, int]:
+        return 0, 0
+
+
 @dataclass
 class World:
     rig: Rig
@@ -45,7 +52,14 @@ def world(tmp_path: Path) -> Iterator[World]:
     assert attachments.all()[0].binding.profile == TINY
     yield World(
         rig,
-        Withdrawing(rig.conversations, attachments, rig.published, rig.still, lambda: rig.now_s),
+        Withdrawing(
+            rig.conversations,
+            attachments,
+            rig.published,
+            rig.still,
+            SharedNothing(),  # type: ignore[arg-type]
+            lambda: rig.now_s,
+        ),
     )
     rig.published.close()
 
