@@ -97,7 +97,7 @@ class Index:
             return found
 
     def each(self, kind: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows of a kind (b"": all), in key order, without holding them all in memory.
+        """Rows of a prefix (b"": all), in key order, without holding them all in memory.
 
         They are read a page at a time: of what changes meanwhile either may be seen.
         Raises: IndexDamaged.
@@ -115,15 +115,17 @@ class Index:
             start = page[-1] + b"\0"
 
     def keys_from(self, kind: bytes, start: bytes, num: int) -> list[bytes]:
-        """At most so many keys of a kind, from `start` on. Raises: IndexDamaged."""
+        """At most so many keys of a prefix, from `start` on. Raises: IndexDamaged."""
         return self._page(kind, start, num, include_value=False)
 
     def _page(self, kind: bytes, start: bytes, num: int, *, include_value: bool) -> list[Any]:
-        stop = bytes([kind[0] + 1]) if kind else None
         with (
             self._reading() as db,
             db.iterator(
-                start=start, stop=stop, include_value=include_value, verify_checksums=True
+                start=start,
+                stop=_end_of(kind),
+                include_value=include_value,
+                verify_checksums=True,
             ) as rows,
         ):
             return list(islice(rows, num))
@@ -259,3 +261,9 @@ def _named(error: Exception) -> StoreBroken | StoreFull | StoreLocked:
     if "already held" in text or "/LOCK" in text:
         return StoreLocked("another process has the index open", hint="gliad stop")
     return IndexDamaged(f"the index is damaged: {text[:200]}")
+
+
+def _end_of(prefix: bytes) -> bytes | None:
+    """The first key behind all that begin with a prefix; None where there is none."""
+    known = prefix.rstrip(b"\xff")
+    return known[:-1] + bytes([known[-1] + 1]) if known else None

@@ -66,7 +66,7 @@ class LooseIndex:
         return self._guarded(lambda index: index.keys(prefix))
 
     def keys_from(self, kind: bytes, start: bytes, num: int) -> list[bytes]:
-        """At most so many keys of a kind, from `start` on. Raises: StoreBroken."""
+        """At most so many keys of a prefix, from `start` on. Raises: StoreBroken."""
         return self._guarded(lambda index: index.keys_from(kind, start, num))
 
     def have_prefixes(self, prefixes: Sequence[bytes]) -> list[bool]:

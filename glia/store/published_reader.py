@@ -137,7 +137,7 @@ class PublishedReader:
     def has_block(self, block_id: BlockId) -> bool:
         """Whether a published window names the block."""
         prefix = block_prefix(block_id)
-        return any(key.startswith(prefix) for key in self._index.keys_from(prefix, prefix, 1))
+        return bool(self._index.keys_from(prefix, prefix, 1))
 
     def have_blocks(self, block_ids: Sequence[BlockId]) -> list[bool]:
         """The same for several, four times as fast as one by one."""
@@ -216,8 +216,7 @@ class PublishedReader:
 
     def _names(self, prefix: bytes, most: int) -> list[bytes]:
         """The last names of a prefix's first keys."""
-        keys = self._index.keys_from(prefix, prefix, most)
-        return [last_name(key) for key in keys if key.startswith(prefix)]
+        return [last_name(key) for key in self._index.keys_from(prefix, prefix, most)]
 
     def _named(self, keys: Sequence[tuple[int, PrefixKey]]) -> Iterator[tuple[int, list[WindowId]]]:
         """Counts and the windows with their key, longest first, those with any."""

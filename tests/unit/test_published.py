@@ -665,3 +665,15 @@ def test_a_swap_that_a_crash_cut_in_two_is_finished(tmp_path: Path) -> None:
     assert len(published.records(chain.tip, 4)) == 4
     assert sorted(file.name for file in path.iterdir()) == ["index"]
     published.close()
+
+
+def test_a_page_of_a_prefix_ends_with_it(tmp_path: Path) -> None:
+    """Rows of others, however many they are, are not read: a question's cost does not grow."""
+    index = Index(tmp_path / "index")
+    names = [b"a\1", b"a\1\0", b"a\1\xff", b"a\2", b"a\xff", b"a\xff\xff", b"b", b"\xff\xff"]
+    index.write([(name, b"") for name in names], sync=False)
+    for prefix in (b"", b"a", b"a\1", b"a\xff", b"b", b"\xff", b"c"):
+        ours = sorted(name for name in names if name.startswith(prefix))
+        assert index.keys_from(prefix, prefix, 100) == ours
+        assert [key for key, _ in index.each(prefix)] == ours
+    index.close()
