@@ -23,7 +23,7 @@ Start = Callable[[Callable[[], Awaitable[None]]], None]
 async def look_up(
     lookup: LookUp, ask: Callable[[PeerId], Awaitable[Sequence[PeerId]]], start: Start
 ) -> None:
-    """Until it is over, or time is up.
+    """Until it is over, or time is up. While nobody has answered, who is late is waited for.
 
     Args:
         ask: a peer for the closest that it knows; may raise anything.
@@ -31,8 +31,11 @@ async def look_up(
     """
     changed = trio.Event()
     waiting: dict[PeerId, float] = {}
+    num_asked = 0
 
     async def one(peer: PeerId) -> None:
+        nonlocal num_asked
+        num_asked += 1
         try:
             with trio.fail_after(ASK_S):
                 closer = await ask(peer)
@@ -42,11 +45,12 @@ async def look_up(
         else:
             lookup.answered(peer, closer)
         finally:
+            num_asked -= 1
             waiting.pop(peer, None)
             changed.set()
 
     with trio.move_on_after(LOOK_UP_S):
-        while not lookup.is_over:
+        while not lookup.is_over or (num_asked and not lookup.closest()):
             for peer in lookup.next():
                 waiting[peer] = trio.current_time() + PATIENCE_S
                 start(lambda peer=peer: one(peer))  # type: ignore[misc]

@@ -161,6 +161,23 @@ def test_who_lets_a_look_up_wait_holds_no_place(num_deaf: int) -> None:
     assert took_s <= 1.5 + num_deaf / 6 * PATIENCE_S + 0.5
 
 
+def test_a_far_neighbour_is_waited_for_while_nobody_has_answered() -> None:
+    """Whoever knows one peer alone, by satellite, finds the others all the same."""
+    net = Net(40)
+    far = net.peers[0]
+
+    async def ask(peer: PeerId) -> Sequence[PeerId]:
+        await trio.sleep(3 * PATIENCE_S if peer == far else 0.1)
+        return net.tables[peer].closest(KEY)
+
+    async def body(start: Start) -> None:
+        lookup = LookUp([far], net.distance)
+        await look_up(lookup, ask, start)
+        assert set(lookup.closest()) >= {*net.closest(NUM_CLOSEST)} - {far}
+
+    assert trio.run(run_beside, body, clock=MockClock(autojump_threshold=0)) < 10
+
+
 def test_enough_answers_are_not_kept_waiting_by_the_rest() -> None:
     heard: list[PeerId] = []
     peers = [PeerId(str(number)) for number in range(20)]
