@@ -30,13 +30,18 @@ class Internet:
     Args:
         nursery: handlers and what is under way run in it; to cancel it ends the world.
         seed: of everything that is drawn.
-        link: between hosts for which nothing else is said.
+        link: between hosts for which nothing else is said: of all of them, or of each two.
     """
 
-    def __init__(self, nursery: trio.Nursery, seed: int = 0, link: Link = LINK) -> None:
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        seed: int = 0,
+        link: Link | Callable[[str, str], Link] = LINK,
+    ) -> None:
         self._nursery = nursery
         self._seed = seed
-        self._default = link
+        self._link_of = (lambda *_: link) if isinstance(link, Link) else link
         self._hosts: dict[str, SimHost] = {}
         self._numbers: dict[str, int] = {}
         self._names: dict[PeerId, str] = {}
@@ -132,7 +137,7 @@ class Internet:
         road = self._roads.get((start, end))
         if road is None:
             source = random.Random(f"{self._seed} {start} {end}")  # noqa: S311 - no secret
-            road = self._roads[start, end] = Road(self._default, source)
+            road = self._roads[start, end] = Road(self._link_of(start, end), source)
         return road
 
     def note(self, kind: str, *details: str | int) -> None:

@@ -15,8 +15,8 @@ from glia.graph.spans import claims
 from p2p import values
 from p2p.attesting import links_that_hold
 from p2p.testing.simulate import simulate
-from simulations.network.node import world_s
-from simulations.network.world import Setting, World
+from simulations.virtual.node import world_s
+from simulations.virtual.world import Town, World
 from tests.builders import make_chain
 
 CHAIN = make_chain(3)
@@ -71,12 +71,12 @@ def clock_of(number: int) -> Callable[[], float]:
 
 def run_with(clock: Callable[[int], Callable[[], float]]) -> Counter[str]:
     """Each chain is fetched by each of some nodes."""
-    setting = Setting(num_nodes=16, num_chains=4, num_windows=16, num_liars=0, seed=9)
+    town = Town(num_nodes=16, num_chains=4, num_windows=16, seed=9)
 
     async def main() -> Counter[str]:
         counts = Counter[str]()
         async with trio.open_nursery() as nursery:
-            world = World(nursery, setting)
+            world = World(nursery, town)
             for number, node in enumerate(world.nodes):
                 node.set_clock(clock(number))
             await world.begin()

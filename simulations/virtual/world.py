@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import trio
 
 from p2p.host import Found
 from p2p.testing.internet import Internet
 from p2p.testing.names import address_of, peer_id_of
-from p2p.testing.road import Link
 from p2p.testing.simulate import simulate
-from simulations.network.chains import Chain, make_chain
-from simulations.network.node import STARTED_S, Fetched, Node
+from simulations.virtual.chains import Chain, make_chain
+from simulations.virtual.library import Library
+from simulations.virtual.node import STARTED_S, Fetched, Node
+from simulations.virtual.roads import published_roads
 
-_NUM_BOOTSTRAP = 3
+T = TypeVar("T")
+NUM_BOOTSTRAP = 3
 _NUM_HOLDERS = 2  # of each chain, at first
 _WARM_UP_S = 30.0
 _SIGNED_S = int(STARTED_S) - 7 * 86_400
@@ -25,24 +29,27 @@ _SILENT = 0.5  # of those that go
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What is simulated.
+class Town:
+    """Who lives in a world, and how.
 
     Attributes:
         churn: the share of nodes that goes each minute; each is back after a while.
+        loss: share of segments lost on all roads; None: as was measured (roads.py).
         wants: fetches that each node begins in a minute.
-        num_liars: nodes that send blocks of which a bit is another.
+        odd: what others than the plain nodes show, one each.
+        odd_hold: whether these have every chain from the start, as liars do.
     """
 
     num_nodes: int = 50
     minutes: float = 10.0
     seed: int = 0
-    churn: float = 0.2
-    loss: float = 0.05
+    churn: float = 0.0
+    loss: float | None = None
     wants: float = 0.5
     num_chains: int = 30
     num_windows: int = 20
-    num_liars: int = 2
+    odd: Sequence[type[Library]] = ()
+    odd_hold: bool = True
 
 
 @dataclass
@@ -65,24 +72,41 @@ class Result:
 
 
 class World:
-    """All of it. `nodes`: the first ones are where others meet, and stay."""
+    """All of it.
 
-    def __init__(self, nursery: trio.Nursery, setting: Setting) -> None:
-        self.setting, self._nursery = setting, nursery
-        self.source = random.Random(setting.seed)
-        link = Link(latency_s=0.02, bytes_per_s=4e6, loss=setting.loss)
-        self.net = Internet(nursery, setting.seed, link)
-        names = [f"node {number}" for number in range(setting.num_nodes)]
-        peers = [peer_id_of(setting.seed, name) for name in names[:_NUM_BOOTSTRAP]]
+    Attributes:
+        nodes: the first ones are where others meet, and stay; the odd ones come last.
+        chains: that somebody has, or had.
+    """
+
+    def __init__(self, nursery: trio.Nursery, town: Town) -> None:
+        self.town, self._nursery = town, nursery
+        self.source = random.Random(town.seed)
+        self.net = Internet(nursery, town.seed, published_roads(town.seed, town.loss))
+        names = [f"node {number}" for number in range(town.num_nodes)]
+        peers = [peer_id_of(town.seed, name) for name in names[:NUM_BOOTSTRAP]]
         bootstrap = [Found(peer, (address_of(at, peer),)) for at, peer in enumerate(peers)]
-        self.nodes = [Node(self.net, name, setting.seed, bootstrap) for name in names]
+        shown = [*[Library] * (town.num_nodes - len(town.odd)), *town.odd]
+        self.nodes = [
+            Node(self.net, name, town.seed, bootstrap, library())
+            for name, library in zip(names, shown, strict=True)
+        ]
         self.chains: list[Chain] = []
-        self.new_chains(setting.num_chains)
+        self.new_chains(town.num_chains)
         self.result = Result()
+
+    @property
+    def plain(self) -> list[Node]:
+        """Those that are not odd, and not where others meet."""
+        return self.nodes[NUM_BOOTSTRAP : len(self.nodes) - len(self.town.odd)]
+
+    @property
+    def odd(self) -> list[Node]:
+        return self.nodes[len(self.nodes) - len(self.town.odd) :]
 
     def new_chains(self, num: int) -> list[Chain]:
         """Chains that nobody has yet."""
-        first, size = len(self.chains), self.setting.num_windows
+        first, size = len(self.chains), self.town.num_windows
         made = [make_chain(first + at, size, _SIGNED_S) for at in range(num)]
         self.chains += made
         return made
@@ -92,32 +116,28 @@ class World:
         for node in self.nodes:
             self._nursery.start_soon(node.live)
             await trio.sleep(0.1)
-        others = self.nodes[_NUM_BOOTSTRAP:]
-        for node in self.source.sample(others, self.setting.num_liars):
-            node.library.is_liar = True
-        honest = [node for node in others if not node.library.is_liar]
         for chain in self.chains:
-            liars = [node for node in others if node.library.is_liar]
-            for node in [*self.source.sample(honest, _NUM_HOLDERS), *liars]:
+            others = self.odd if self.town.odd_hold else []
+            for node in [*self.source.sample(self.plain, _NUM_HOLDERS), *others]:
                 node.publish(chain)
         await trio.sleep(_WARM_UP_S)
 
     async def run(self) -> None:
         """Let nodes come and go, and want, for so long."""
-        setting = self.setting
+        town = self.town
         async with trio.open_nursery() as nursery:
-            for node in self.nodes[_NUM_BOOTSTRAP:]:
+            for node in self.nodes[NUM_BOOTSTRAP:]:
                 nursery.start_soon(self._want_often, node)
             nursery.start_soon(self._churn)
-            await trio.sleep(60.0 * setting.minutes)
+            await trio.sleep(60.0 * town.minutes)
             nursery.cancel_scope.cancel()
         self._sum_up()
 
     async def _churn(self) -> None:
-        per_s = self.setting.churn * len(self.nodes) / 60.0
+        per_s = self.town.churn * len(self.nodes) / 60.0
         while per_s:
             await trio.sleep(self.source.expovariate(per_s))
-            online = [node for node in self.nodes[_NUM_BOOTSTRAP:] if node.is_online]
+            online = [node for node in self.nodes[NUM_BOOTSTRAP:] if node.is_online]
             if online:
                 self._nursery.start_soon(self._leave, self.source.choice(online))
 
@@ -129,7 +149,7 @@ class World:
 
     async def _want_often(self, node: Node) -> None:
         while True:
-            await trio.sleep(self.source.expovariate(self.setting.wants / 60.0))
+            await trio.sleep(self.source.expovariate(self.town.wants / 60.0))
             missing = [chain for chain in self.chains if not node.library.has(chain)]
             if node.is_online and missing:
                 await self.want(node, self.source.choice(missing))
@@ -139,7 +159,7 @@ class World:
         return [
             node
             for node in self.nodes
-            if node.is_online and node.library.has(chain) and not node.library.is_liar
+            if node.is_online and node.library.has(chain) and node.library.is_honest
         ]
 
     async def want(self, node: Node, chain: Chain) -> Fetched | None:
@@ -170,19 +190,39 @@ class World:
         result.directory_messages = self.net.trace.counts["asked"]
         result.trace = self.net.trace.digest()
 
+    def blamed(self) -> Counter[str]:
+        """Who lied, in the eyes of how many plain nodes."""
+        names = {peer_id_of(self.town.seed, node.name): node.name for node in self.nodes}
+        return Counter(
+            names[peer]
+            for node in self.plain
+            for peer, entry in node.ledger.entries()
+            if entry.num_bad
+        )
 
-def simulate_network(setting: Setting) -> Result:
-    """The result, the same for the same setting."""
 
-    async def main() -> Result:
+def in_town(town: Town, main: Callable[[World], Awaitable[T]]) -> T:
+    """A town after its first minutes, until `main` has ended: the same for the same town."""
+
+    async def run() -> T:
         async with trio.open_nursery() as nursery:
-            world = World(nursery, setting)
+            world = World(nursery, town)
             await world.begin()
-            await world.run()
+            ended = await main(world)
             nursery.cancel_scope.cancel()
-        return world.result
+        return ended
 
-    return simulate(main, seed=setting.seed)
+    return simulate(run, seed=town.seed)
+
+
+def live(town: Town) -> World:
+    """A town in which nodes want, come and go; what became of it."""
+
+    async def main(world: World) -> World:
+        await world.run()
+        return world
+
+    return in_town(town, main)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import trio
 
@@ -31,13 +30,13 @@ from p2p.search import Answer
 from p2p.testing.internet import Internet
 from p2p.upload import UploadLimit
 from p2p.walking import Question, Walk
-from simulations.network.chains import CLASS, MODEL, PROFILE, Chain, Library
+from simulations.virtual.chains import CLASS, MODEL, PROFILE, Chain
+from simulations.virtual.library import Library
 
 FETCH_S = 60.0
 STARTED_S = 1_900_000_000.0
 _FIND_S = 10.0
 _AGAIN_S = 1.0
-T = TypeVar("T")
 
 
 def world_s() -> float:
@@ -51,11 +50,6 @@ def is_link(key: bytes, value: bytes) -> bool:
         return accept_link(value, world_s()).claim.prefix_key == key
     except MalformedParticle:
         return False
-
-
-async def at_once(call: Callable[[], T], /) -> T:
-    await trio.lowlevel.checkpoint()
-    return call()
 
 
 @dataclass
@@ -79,13 +73,21 @@ class Node:
 
     Args:
         bootstrap: where it meets others, as its user said.
+        library: what it shows.
     """
 
-    def __init__(self, net: Internet, name: str, seed: int, bootstrap: Sequence[Found]) -> None:
+    def __init__(
+        self,
+        net: Internet,
+        name: str,
+        seed: int,
+        bootstrap: Sequence[Found],
+        library: Library,
+    ) -> None:
         self.name, self._net = name, net
         self._now_s = world_s
         self._source = random.Random(f"{seed} {name}")
-        self.library, self.ledger = Library(), Ledger()
+        self.library, self.ledger = library, Ledger()
         self.counts = Counter[str]()
         self._kept = Redialling(seed=self._source.randrange(2**32))
         for found in bootstrap:
@@ -114,7 +116,7 @@ class Node:
         self.host.directory.rendezvous = self._kept.peers
         self._hints = Hints(digest(self.name.encode()), self.ledger.is_proven)
         upload = UploadLimit()
-        Provider(self.library, lambda *_: None, upload, at_once).serve_on(self.host)
+        Provider(self.library, lambda *_: None, upload, self.library.answer).serve_on(self.host)
         self.host.gossip.join(topic_of(MODEL), self._hear)
         self._scope = trio.CancelScope()
         with self._scope:
