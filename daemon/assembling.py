@@ -76,7 +76,7 @@ def assemble(
     lasting = [uses.run, sparing.run, forgetting.run, forgetting.run_expiry]
     if peering is not None and shared is not None:
         still, network, counters = forgetting.still, config.network, conversations.counters
-        condemning = Condemning(memory, peering.published, still, counters)
+        condemning = Condemning(memory, peering.published, still, counters, shared.forget)
         auditing = Auditing(memory, peering, engines, condemning, counters, conversations)
         shown = Publishing(
             memory, conversations, attachments, peering, still, network, shared, prepared.groups

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 import trio
@@ -33,6 +33,7 @@ class Condemning:
 
     Args:
         still: held by whoever forgets windows or publishes them.
+        take_back: shows groups no more what was condemned; in a worker thread.
     """
 
     def __init__(
@@ -41,8 +42,10 @@ class Condemning:
         published: Published,
         still: trio.Lock,
         counters: Counter[str],
+        take_back: Callable[[Sequence[WindowId]], None] = lambda _: None,
     ) -> None:
         self._memory, self._published, self._still = memory, published, still
+        self._take_back = take_back
         self._foreign: Foreign = published.foreign
         self._counters = counters
         self._shown: list[WindowId] = []
@@ -84,12 +87,13 @@ class Condemning:
             await trio.to_thread.run_sync(partial(self._foreign.condemn, names, liar))
 
     async def take_back(self) -> None:
-        """Show peers no more what was condemned. Not while an engine waits for an answer: who
-        holds `still` may wait for that engine. Never raises."""
+        """Show peers and members no more what was condemned. Not while an engine waits for an
+        answer: who holds `still` may wait for that engine. Never raises."""
         names, self._shown = self._shown, []
         try:
             async with self._still:
                 await trio.to_thread.run_sync(self._published.take_back, names)
+                await trio.to_thread.run_sync(self._take_back, names)
         except GliaError as error:  # whoever asks is told that the blocks are absent
             _log.warning("what is condemned is still shown to peers: %s", error)
 

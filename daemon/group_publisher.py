@@ -122,7 +122,7 @@ class GroupPublisher:
     async def _publish(self, name: str, head: Head) -> None:
         replay = await self._conversations.read(name)
         group = replay.head.group
-        if group is None:
+        if group is None or self._shared.groups.keys(group) is None:  # it was left
             return
         tokens = bytes(replay.tokens[: TOKEN_BYTES * replay.head.num_shared])
         get, tips = self._memory.records.get_now, replay.head.tips[::-1]

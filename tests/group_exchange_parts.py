@@ -47,7 +47,9 @@ SIGNER = Signer(b"\5" * 32)
 SALT = Salt(GROUP, START * TINY.block_size, SECRET)
 
 
-def part_of(node: Node, windows: Sequence[SealedWindow], num: int | None = None) -> GroupPart:
+def part_of(
+    node: Node, windows: Sequence[SealedWindow], num: int | None = None, hold_until_s: int = 0
+) -> GroupPart:
     """What of these, which are in the node's L2, is published: those of the domain, up to `num`."""
     records = [window.record for window in windows[START:num]]
     tokens = b"".join(pack_tokens(window.record.tokens) for window in windows)
@@ -59,6 +61,7 @@ def part_of(node: Node, windows: Sequence[SealedWindow], num: int | None = None)
         vault.sealed,
         vault.opened,
         lambda key, _: domain_prefix(key, SECRET),
+        hold_until_s,
     )
 
 
