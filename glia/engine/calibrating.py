@@ -31,10 +31,9 @@ from typing import BinaryIO, NoReturn
 import torch
 
 from glia.engine.calibration import Calibration, write_calibration
-from glia.engine.examining import Examiner
 from glia.engine.honest import WAYS, Windows, windows_by
 from glia.engine.limits import Off, Pair, widest_of, worst_of
-from glia.engine.opening import Opened, OpenSettings, open_model
+from glia.engine.opening import Opened, OpenSettings, Tell, open_model
 from glia.engine.passages import passages
 from glia.errors import EngineFailed, GliaError
 
@@ -99,7 +98,7 @@ def _calibrate(args: argparse.Namespace, given: Sequence[str]) -> tuple[Path, Ca
             _tell(f"computing with instruction set {kernels[0]}", 0, 0)
             _compute_apart(given, share, kernels, file)
         opened = open_model(_settings(args), _tell)
-        found = _measure(opened, args.passages, files)
+        found = measure(opened, args.passages, files, _tell)
     names = (torch.backends.cpu.get_cpu_capability(), *(name.upper() for name, _ in lower))
     calibration = Calibration(
         opened.model_id,
@@ -113,33 +112,29 @@ def _calibrate(args: argparse.Namespace, given: Sequence[str]) -> tuple[Path, Ca
     return write_calibration(args.calibrations, calibration), calibration
 
 
-def _measure(opened: Opened, num: int, files: Sequence[Path]) -> Measured:
-    """Hold all passages against the reference. Args: files: rows of those computed apart."""
+def measure(opened: Opened, num: int, files: Sequence[Path], tell: Tell) -> Measured:
+    """Hold so many passages against the reference. Args: files: rows of those computed apart."""
     texts = _passages(opened, num)
     examiner, found = opened.examiner(), Measured()
     others = [_shared(num, share) for share in range(len(files))]
     apart = {index for share in others for index in share}
     size = opened.profile.block_size
     total = sum(len(tokens) // size for tokens in texts)
+
+    def add(windows: Windows, tokens: Sequence[int]) -> None:
+        for at in range(len(windows[0])):
+            one = [layer[at : at + 1] for layer in windows]
+            found.add(examiner.offs_of(windows, at, tokens), examiner.norms_of(one))
+            tell("examining windows", found.num_windows, total)
+
     for index in range(num):
         if index not in apart:
-            windows = windows_by(opened.model, texts[index], _way(index))
-            _add(examiner, windows, texts[index], found, total)
+            add(windows_by(opened.model, texts[index], _way(index)), texts[index])
     for indices, file in zip(others, files, strict=True):
         with file.open("rb") as rows:
             for index in indices:
-                windows = _read_rows(rows, opened, len(texts[index]) // size)
-                _add(examiner, windows, texts[index], found, total)
+                add(_read_rows(rows, opened, len(texts[index]) // size), texts[index])
     return found
-
-
-def _add(
-    examiner: Examiner, windows: Windows, tokens: Sequence[int], found: Measured, total: int
-) -> None:
-    for at in range(len(windows[0])):
-        one = [layer[at : at + 1] for layer in windows]
-        found.add(examiner.offs_of(windows, at, tokens), examiner.norms_of(one))
-        _tell("examining windows", found.num_windows, total)
 
 
 # -- other instruction sets -----------------------------------------------------------------------

@@ -10,7 +10,7 @@ the windows before it as they are claimed, and compares all layers. See spec/16-
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 import torch
@@ -25,7 +25,7 @@ from glia.graph.profile import Profile
 from glia.kv.dtypes import STORAGE_DTYPES
 
 _log = logging.getLogger("glia.engine")
-_ALIKE = 1e-3  # how near the norm of a row of one number is to sqrt(D) times its first
+_ALIKE = 1e-4  # how near the norm of a row of one number is to sqrt(D) times its first
 
 
 class Examiner:
@@ -78,7 +78,7 @@ class Examiner:
             chosen = [w for w in chosen if found[w].is_clean]
             if chosen:
                 of_these = [t for w in chosen for t in tokens[w * self._size :][: self._size]]
-                given = windows[0][chosen]
+                given = windows[0] if len(chosen) == len(found) else windows[0][chosen]
                 for w, finding in zip(
                     chosen, self._layer_zero(of_these, given, canonical), strict=True
                 ):
@@ -149,31 +149,35 @@ class Examiner:
 
     def _rows(self, windows: Sequence[torch.Tensor]) -> list[Finding]:
         """Rows that no model gives: not finite, all alike, or far from the norms it has."""
-        num_windows = len(windows[0])
-        found = [Finding("clean", "rows") for _ in range(num_windows)]
+        found = [Finding("clean", "rows") for _ in range(len(windows[0]))]
+        alike: dict[torch.Size, list[int]] = {}
         for layer, rows in enumerate(windows):
-            halves = _halves(rows)  # [W, S, G, 2, D]
-            norms = torch.linalg.vector_norm(halves, dim=-1, dtype=torch.float32)
-            low, high = norms.amin((1, 2)), norms.amax((1, 2))  # [W, 2]
-            bad = ~torch.isfinite(high).all(1)
-            bad[_constant(halves, norms)] = True
-            for w in torch.nonzero(bad).flatten().tolist():
-                found[w] = Finding(
-                    "false" if self.limits.is_calibrated else "differs", "rows", layer
-                )
-            self._check_norms(layer, low, high, found)
+            alike.setdefault(rows.shape, []).append(layer)
+        for layers in alike.values():
+            self._look_at(layers, [_halves(windows[layer]) for layer in layers], found)
         return found
 
-    def _check_norms(
-        self, layer: int, low: torch.Tensor, high: torch.Tensor, found: list[Finding]
+    def _look_at(
+        self, layers: Sequence[int], halves: Sequence[torch.Tensor], found: list[Finding]
     ) -> None:
-        if self.limits.norms is None:
-            return
-        ranges = torch.tensor(self.limits.norms[layer])  # [2, 2]: K and V, least and largest
-        outside = ((low < ranges[:, 0]) | (high > ranges[:, 1])).any(1)
-        for w in torch.nonzero(outside).flatten().tolist():
-            if found[w].is_clean:
-                found[w] = Finding("differs", "norms", layer)
+        """Layers of one shape together, as most of the time would go into single steps.
+
+        Args: halves: of each, [W, S, G, 2, D].
+        """
+        norms, firsts = _norms(halves)
+        low, high = norms.flatten(2, 3).aminmax(dim=2)  # [L, W, 2]
+        bad = ~torch.isfinite(high).all(2)
+        for at, w in _constant(halves, norms, firsts):
+            bad[at, w] = True
+        verdict: Verdict = "false" if self.limits.is_calibrated else "differs"
+        for at, w in torch.nonzero(bad).tolist():
+            found[w] = Finding(verdict, "rows", layers[at])
+        if self.limits.norms is not None:
+            ranges = torch.tensor([self.limits.norms[layer] for layer in layers])[:, None]
+            outside = ((low < ranges[..., 0]) | (high > ranges[..., 1])).any(2)
+            for at, w in torch.nonzero(outside).tolist():
+                if found[w].is_clean:
+                    found[w] = Finding("differs", "norms", layers[at])
 
     def _layer_zero(
         self, tokens: Sequence[int], given: torch.Tensor, is_canonical: bool
@@ -208,15 +212,31 @@ def _halves(rows: torch.Tensor) -> torch.Tensor:
     return rows.reshape(*rows.shape[:-1], 2, -1)
 
 
-def _constant(halves: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
-    """Windows with a row of one number. Their norms say which rows may be: few are read again.
+def _norms(halves: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Norms of all rows, and their first numbers. Each layer is read once, into one buffer.
 
-    Args: halves: [W, S, G, 2, D]. norms: [W, S, G, 2], f32. Returns: indices of windows.
+    Args: halves: of each layer, [W, S, G, 2, D]. Returns: [L, W, S, G, 2] each, f32.
     """
-    if_constant = halves[..., 0].float().abs() * halves.shape[-1] ** 0.5
-    at = torch.nonzero((norms - if_constant).abs() <= _ALIKE * norms, as_tuple=True)
-    rows = halves[at]
-    return at[0][(rows == rows[:, :1]).all(-1)]
+    wide = torch.empty(halves[0].shape, dtype=torch.float32)
+    norms, firsts = torch.empty(2, len(halves), *wide.shape[:-1])
+    for at, rows in enumerate(halves):
+        wide.copy_(rows)
+        torch.linalg.vector_norm(wide, dim=-1, out=norms[at])
+        firsts[at] = wide[..., 0]
+    return norms, firsts
+
+
+def _constant(
+    halves: Sequence[torch.Tensor], norms: torch.Tensor, firsts: torch.Tensor
+) -> Iterator[tuple[int, int]]:
+    """Layers and windows with a row of one number. Their norms say which rows may be: few are
+    read again. Args: as `_norms` has them; `firsts` is used up."""
+    if_constant = firsts.abs_().mul_(halves[0].shape[-1] ** 0.5)
+    may_be = if_constant.sub_(norms).abs_() <= _ALIKE * norms
+    for at, w, *row in torch.nonzero(may_be).tolist():
+        numbers = halves[at][(w, *row)]
+        if (numbers == numbers[0]).all():
+            yield at, w
 
 
 def _offs(given: torch.Tensor, expected: torch.Tensor) -> list[Off]:

@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as gliad's engines; torch
 import torch
 from tokenizers import Tokenizer
 
-from simulations.bench import conversations, end_to_end, lease, peer, resume, rights, store
+from simulations.bench import audits, conversations, end_to_end, lease, peer, resume, rights, store
 from simulations.bench.node import Node
 from simulations.bench.report import GOALS, Row, as_json, as_text
 from simulations.bench.stock import Stock
@@ -88,6 +88,7 @@ def _rights(
     for name, what, timed in (
         ("G1", "capabilities", rights.checked),
         ("G2", "encrypted blocks", rights.opened),
+        ("G3", "looking at windows of a peer", audits.looked_at),
     ):
         if name in wanted:
             _say(what)

@@ -45,6 +45,7 @@ GOALS = {
         Goal("C2", "4 answers at once / one after another: tokens/s", "at least", 1.0, 2.0),
         Goal("G1", "a capability that was not seen before: ms to check", "at most", 0.2, 0.15),
         Goal("G2", "an encrypted 64 KiB block: us to open", "at most", 60, 40),
+        Goal("G3", "looking at a window of a peer: % of computing it", "at most", 1.0, 0.5),
         Goal("R11", "8 conversations, one 2,048-token prompt: tokens", "at most", 2688, 2688),
     )
 }
