@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from glia.client import Client
+from glia.local.messages import Generated
+from glia.local.values import MessageValue, TurnValue
 from glia.store.published import Published
 from tests.gliad_parts import Gliad
 from tests.integration.test_resume_from_peer import (
@@ -19,7 +23,9 @@ from tests.integration.test_resume_from_peer import (
 )
 from tests.node_parts import until
 from tests.pace import PATIENCE_S
+from tests.tiny_node import prompt
 
+COUNTERS = ("windows_published", "group_windows_published")
 TEAM = ("--group", "team")
 
 
@@ -37,6 +43,35 @@ def taken(asked: Asked, node: Gliad) -> Any:
 def shown(node: Gliad, num_windows: int) -> None:
     """Return when it shows its group so many windows."""
     until(lambda: node.counted("group_windows_published") >= num_windows)
+
+
+def _mixed(ada: Gliad, bob: Gliad) -> None:
+    """A public beginning comes as such; behind it what is the group's comes from the group."""
+    tokens, half = prompt(NUM_TOKENS, 3), NUM_TOKENS // 2
+    said = [
+        MessageValue("system", None, 0, half, "public"),
+        MessageValue("user", None, half, NUM_TOKENS, "group:team"),
+    ]
+    in_public, in_group = (ada.counted(each) for each in COUNTERS)
+    first = _generated(ada, tokens, said)
+    until(lambda: ada.counted(COUNTERS[0]) >= in_public + half // 16)
+    until(lambda: ada.counted(COUNTERS[1]) >= in_group + half // 16)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        found = _generated(bob, tokens, said)
+        assert found.tokens == first.tokens
+        if found.usage.cached.peers >= 0.9 * NUM_TOKENS:
+            return
+        assert time.monotonic() < deadline_s, found
+        bob("forget", found.conversation, "--yes")
+
+
+def _generated(node: Gliad, tokens: Sequence[int], said: Sequence[MessageValue]) -> Generated:
+    with Client.connect(node.data_dir) as client:
+        turn = TurnValue("", 0, list(said))
+        done = list(client.generate("tiny", tokens, max_tokens=4, turn=turn))[-1]
+    assert isinstance(done, Generated)
+    return done
 
 
 @pytest.mark.spec(49)
@@ -61,6 +96,7 @@ def test_what_a_member_computed_another_takes_and_nobody_else(tmp_path: Path) ->
         assert ada.counted("group_streams_refused") == 0
         shown(bob, NUM_TOKENS // 16)
 
+        _mixed(ada, bob)
         start(cyd, home)
         short.of(cyd, "--public")  # loads the model
         alone = asked.of(cyd, "--public")
@@ -71,6 +107,6 @@ def test_what_a_member_computed_another_takes_and_nobody_else(tmp_path: Path) ->
             node("stop")
             public = Published(node.data_dir / "published")
             try:
-                assert public.stats().num_windows == 0
+                assert public.stats().num_windows == NUM_TOKENS // 2 // 16
             finally:
                 public.close()
