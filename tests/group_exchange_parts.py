@@ -30,7 +30,7 @@ from p2p.getter import Session
 from p2p.group_asking import GroupAsking
 from p2p.group_blocks import GroupBlocks
 from p2p.group_serving import GroupProvider
-from p2p.host import Host, PeerId, Stream
+from p2p.host import Directory, Host, PeerId, Stream
 from p2p.membership import Ciphertexts, Membership
 from p2p.provider import Provider
 from p2p.search import Answer
@@ -164,7 +164,12 @@ class Asker:
         return stream
 
     async def find(
-        self, windows: Sequence[SealedWindow], hosts: Sequence[Host], start: int = START
+        self,
+        windows: Sequence[SealedWindow],
+        hosts: Sequence[Host],
+        start: int = START,
+        *,
+        directory: Directory | None = None,
     ) -> Finding:
         """Who has the longest prefix of these; those before the domain are here."""
         tokens = [token for window in windows for token in window.record.tokens]
@@ -175,8 +180,11 @@ class Asker:
             (num, window.prefix_key) for num, window in enumerate(windows, 1) if num > start
         ]
         roads = Roads(
-            lambda peer: self.open(peer, GROUP_FIND), asks=lambda s: GroupAsking(s, self.known)
+            lambda peer: self.open(peer, GROUP_FIND),
+            directory,
+            asks=lambda s: GroupAsking(s, self.known),
         )
+        aliases = self.known.membership.aliases
         async with trio.open_nursery() as nursery:
             finder = Finder(
                 question,
@@ -186,7 +194,7 @@ class Asker:
                 self.blamed.append,
                 nursery,
                 at_least=start,
-                names=(),
+                names=[(num, next(aliases(key))) for num, key in keys],
             )
             return await finder.run([host.peer_id for host in hosts], 5.0)
 

@@ -196,13 +196,13 @@ class FetchedValue(Struct, frozen=True):
 
     num_tokens: of whole windows that came and were used.
     num_met: of these, tokens that came while the engine computed those before them.
-    why: why no more was fetched, "" where all that is public is here: private (no whole window
-        of it is public), offline, quick (computing takes no longer than asking), nobody (has
-        more), unheard (who was asked did not answer in time), untrusted (what peers have is
-        attested by neurons whose word is not taken), slow (computing is sooner), met (what is
-        before them was computed in the same time), differs (what was computed is not what the
-        chain continues), lost (whoever had it is gone, or lied), room (L1 has none), disk
-        (what comes cannot be written), broken (the chain is).
+    why: why no more was fetched, "" where all that others may be asked for is here: private (no
+        whole window of it is public, or a group's), offline, quick (computing takes no longer
+        than asking), nobody (has more), unheard (who was asked did not answer in time), untrusted
+        (what peers have is attested by neurons whose word is not taken), slow (computing is
+        sooner), met (what is before them was computed in the same time), differs (what was
+        computed is not what the chain continues), lost (whoever had it is gone, or lied), room
+        (L1 has none), disk (what comes cannot be written), broken (the chain is).
     """
 
     num_tokens: int

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from glia.graph.capability import Op
+from glia.graph.encrypted import alias_of
 from glia.graph.group import GroupId
 from glia.graph.ids import BlockId, ModelId
 from glia.graph.tokens import pack_tokens
-from p2p.host import Host, PeerId
+from p2p.host import Directory, Found, Host, PeerId
 from p2p.testing.internet import Internet
 from tests.exchange_parts import in_world, meet
 from tests.group_exchange_parts import GOOD, Asker, Member
@@ -196,3 +197,37 @@ def test_private_windows_behind_the_group_s_are_not_there(member: Member) -> Non
         assert not any(map(offer.has_block, opened.window.blocks))
         assert not offer.records(opened.name, window.record.end // 16, START)
         assert not offer.records(opened.window.alias, window.record.end // 16, START)  # type: ignore[arg-type]
+
+
+def test_a_member_is_found_by_what_only_members_look_for(member: Member) -> None:
+    """The directory hears no prefix key, and of who was removed an alias that nobody is under."""
+    member.publish(WINDOWS)
+    heard: list[bytes] = []
+
+    async def main(net: Internet) -> None:
+        one, other = net.host("asker"), net.host("member")
+        member.serve_on(other)
+        await meet(one, other)
+        await other.directory.provide(alias_of(NEW, WINDOWS[31].prefix_key))
+        directory = Listened(one.directory, heard)
+        found = (await Asker(one).find(WINDOWS, [], directory=directory)).answer
+        assert found is not None
+        assert found.chain.num_windows == NUM
+        removed = Asker(one, epochs=(OLD,))
+        assert (await removed.find(WINDOWS, [], directory=directory)).answer is None
+        keys = {window.prefix_key for window in WINDOWS}
+        assert heard
+        assert not keys.intersection(heard)
+
+    in_world(main)
+
+
+class Listened:
+    """A directory, and the names that it is asked for."""
+
+    def __init__(self, directory: Directory, heard: list[bytes]) -> None:
+        self._directory, self._heard = directory, heard
+
+    async def providers(self, key: bytes, limit: int) -> Sequence[Found]:
+        self._heard.append(key)
+        return await self._directory.providers(key, limit)
