@@ -39,6 +39,9 @@ class Groups(Protocol):
     def keys(self, group: GroupId) -> Keys | None:
         """Its secret and epochs; None where this node is not in it."""
 
+    def is_in(self, group: GroupId) -> bool:
+        """Whether this node is in it, and is not leaving it now."""
+
 
 class NoGroups:
     """Those of a node that is in none."""
@@ -54,6 +57,10 @@ class NoGroups:
     def keys(self, group: GroupId) -> Keys | None:
         """See Groups."""
         return None
+
+    def is_in(self, group: GroupId) -> bool:
+        """See Groups."""
+        return False
 
 
 def name_of(groups: Groups, group: GroupId) -> str:
@@ -81,7 +88,11 @@ class Domains:
             raise NotFound(
                 f"this node is not in group {short(domain.group)}", hint="gliad group list"
             )
-        return Salt(domain.group, domain.start, secret)
+        return Salt(domain.group, domain.start, secret, domain.end)
+
+    def has(self, group: GroupId) -> bool:
+        """Whether what is said to the group now is in its domain."""
+        return self._groups.is_in(group)
 
     def next_key(self, before: PrefixKey, record: WindowRecord) -> PrefixKey | None:
         """The prefix key of a window, from that of the one before it.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from daemon.attachments import Layout
 from daemon.domains import Domains
 from daemon.past import Past
-from daemon.reach import keys_ever, read_logs
+from daemon.reach import LogKeys, keys_ever, no_salt, read_logs
 from daemon.telling import Told
 from glia.errors import StoreBroken
 from glia.graph.chain import Find, Get
@@ -152,9 +152,7 @@ def doomed_with(
     keys: set[PrefixKey] = set()
     ends: set[PrefixKey] = set()
     for name in targets.kept:
-        model_id = targets.model_id(name)
-        turns, salted = targets.turns(name), tiers.domains.salted
-        for log in read_logs(model_id, layouts.get(model_id, ()), turns, salted=salted):
+        for log in _logs(targets, name, layouts, tiers.domains):
             keys |= log.ever
             ends |= log.ends
     doomed = Doomed(layouts, set(keys), tiers.domains)
@@ -175,6 +173,16 @@ def doomed_with(
             doomed.add(window_id, known)
     add_descendants(doomed, tiers)
     return doomed
+
+
+def _logs(targets: Past, name: str, layouts: Layouts, domains: Domains) -> list[LogKeys]:
+    """As a conversation's windows are named, or were: its group may have been left for a time."""
+    model_id, turns = targets.model_id(name), targets.turns(name)
+    own = layouts.get(model_id, set())
+    logs = read_logs(model_id, own, turns, salted=domains.salted)
+    if any(turn.group is not None for turn in turns):
+        logs += read_logs(model_id, own, turns, salted=no_salt)
+    return logs
 
 
 def add_descendants(doomed: Doomed, tiers: AllTiers) -> None:

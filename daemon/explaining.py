@@ -192,8 +192,11 @@ class _Explanation:
     def _salt(self, attachment: Attachment) -> Salt | None:
         """Of the group's domain that begins in the prompt. Raises: BadRequest."""
         head, size = self._head, attachment.layout.block_size
+        domains = self._records.domains
         domain = domain_of(head.group, head.num_public, size)
-        return self._records.domains.salt(domain) if domain is not None else None
+        if domain is None or not domains.has(domain.group):
+            return None
+        return domains.salt(domain)
 
     def _found(self, attachment: Attachment, end: int) -> Sequence[WindowId]:
         """Windows stored under the first `end` tokens, whole windows of the attachment's."""

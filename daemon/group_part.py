@@ -6,7 +6,7 @@ log's own tokens; then along their ciphertexts in L2, which are what is publishe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from daemon.reach import Salted
@@ -18,8 +18,9 @@ from glia.graph.ids import PrefixKey, WindowId, genesis_prefix, next_prefix, sho
 from glia.graph.spans import Base
 from glia.graph.tokens import TOKEN_BYTES, pack_tokens
 from glia.graph.window import WindowRecord
+from glia.store.ciphertexts import Opened
 from glia.store.group_rows import GroupWindow
-from glia.store.vault import Opened
+from glia.store.vault import Vault
 
 
 @dataclass(frozen=True)
@@ -101,24 +102,16 @@ def group_part(
     group: GroupId,
     records: Sequence[WindowRecord],
     tokens: bytes,
-    sealed: Callable[[WindowId], Opened | None],
-    opened: Callable[[WindowId], Opened | None],
+    vault: Vault,
     salted: Salted,
     hold_until_s: int = 0,
 ) -> GroupPart:
     """What is published of windows from the first of a domain on, which are in L2.
 
-    Args:
-        sealed, opened: as Vault has them.
-    Raises: NotFound where they are there no more, or the group is not this node's.
+    Those that are sealed for this node alone, as they were private elsewhere, are sealed anew.
+    Raises: NotFound where they are there no more, or the group is not this node's; StoreBroken,
+        StoreFull.
     """
-    found: list[Opened] = []
-    at = sealed(records[-1].window_id)
-    for record in reversed(records):
-        if at is None or at.record.window_id != record.window_id:
-            raise NotFound(f"window {short(record.window_id)} is not in L2")
-        found.append(at)
-        at = None if at.window.is_first else opened(at.window.prev)
     first = records[0]
     step = TOKEN_BYTES * len(first.tokens)
     key = genesis_prefix(first.model_id, first.profile_id)
@@ -131,4 +124,17 @@ def group_part(
     keys = [root]
     for record in records:
         keys.append(next_prefix(keys[-1], pack_tokens(record.tokens)))
-    return GroupPart(group, records, found[::-1], base, keys[1:], hold_until_s)
+    names = [record.window_id for record in records]
+    vault.share(list(zip(names, keys[1:], strict=True)))
+    return GroupPart(group, records, _sealed(names, vault), base, keys[1:], hold_until_s)
+
+
+def _sealed(names: Sequence[WindowId], vault: Vault) -> list[Opened]:
+    found: list[Opened] = []
+    at = vault.sealed(names[-1])
+    for name in reversed(names):
+        if at is None or at.record.window_id != name:
+            raise NotFound(f"window {short(name)} is not in L2")
+        found.append(at)
+        at = None if at.window.is_first else vault.opened(at.window.prev)
+    return found[::-1]

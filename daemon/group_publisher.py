@@ -154,11 +154,9 @@ class GroupPublisher:
         in_l1: Iterable[WindowId],
     ) -> GroupPart:
         """Publish what is new. Raises: NotFound, StoreBroken, StoreFull."""
-        domains, vault = self._memory.domains, self._shared.vault
+        domains = self._memory.domains
         hold_until_s = int(self._now_s() + self._hold_s)
-        part = group_part(
-            group, records, tokens, vault.sealed, vault.opened, domains.salted, hold_until_s
-        )
+        part = group_part(group, records, tokens, self._shared.vault, domains.salted, hold_until_s)
         new = [row for row in part.rows() if self._index.window(group, row.name) is None]
         if not new:
             return part

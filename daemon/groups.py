@@ -63,6 +63,7 @@ class Groups:
         self._rows: dict[GroupId, GroupRow] = {}
         self._keys: dict[GroupId, Keys] = {}
         self._troubles: dict[GroupId, str] = {}
+        self._leaving: set[GroupId] = set()
         for row in files.load():
             self._put(changes.stated(row))
 
@@ -71,6 +72,10 @@ class Groups:
     def keys(self, group: GroupId) -> Keys | None:
         """Secret and epochs; None of a group that this node is not in."""
         return self._keys.get(group)
+
+    def is_in(self, group: GroupId) -> bool:
+        """Whether this node is in it, and is not leaving it now."""
+        return group in self._keys and group not in self._leaving
 
     def secret_of(self, group: GroupId) -> GroupSecret | None:
         """What its domain is salted with."""

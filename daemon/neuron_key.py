@@ -1,7 +1,8 @@
-"""Who this node is: three secrets in files of the data dir, made once, for their owner only.
+"""Who this node is: four secrets in files of the data dir, made once, for their owner only.
 
 The neuron signs links and outlives addresses; the peer key is what connections are
-authenticated with; the box opens what is encrypted to this node. They are apart: none tells
+authenticated with; the box opens what is encrypted to this node; the fourth encrypts at rest what
+is this node's alone in a group's domain. They are apart: none tells
 another, and each can be changed alone.
 """
 
@@ -32,6 +33,11 @@ def peer_seed(path: Path) -> bytes:
 def open_box(path: Path) -> Box:
     """What groups' secrets come to, by the seed in `path`. As neuron_signer."""
     return Box(_seed(path, "groups are then to be joined again, with another card"))
+
+
+def own_secret(path: Path) -> bytes:
+    """What is sealed for nobody else at rest, by the 32 bytes in `path`. As neuron_signer."""
+    return _seed(path, "what stands behind groups' windows in L2 is found no more, and computed")
 
 
 def _seed(path: Path, consequence: str) -> bytes:

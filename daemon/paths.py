@@ -104,6 +104,11 @@ class Paths:
         return self.data_dir / "published-groups"
 
     @property
+    def own_key(self) -> Path:
+        """What is this node's alone is encrypted with it at rest, behind a group's, mode 0600."""
+        return self.data_dir / "own.key"
+
+    @property
     def groups(self) -> Path:
         """Groups, a file each, mode 0600: their secrets."""
         return self.data_dir / "groups"

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 
 from daemon.arena import make_arena
@@ -24,7 +24,7 @@ from daemon.door_process import Door, open_door
 from daemon.groups import Groups, open_groups
 from daemon.logs import close_log, open_log
 from daemon.memory import Memory
-from daemon.neuron_key import neuron_signer
+from daemon.neuron_key import neuron_signer, own_secret
 from daemon.paths import Paths
 from daemon.peering import Peering, open_peering
 from daemon.restored_files import finish_restoring
@@ -36,6 +36,7 @@ from glia.local.address import socket_path
 from glia.store.base import BlockStore
 from glia.store.disk import DiskStore
 from glia.store.group_index import GroupIndex
+from glia.store.keyring import Keyring
 from glia.store.published import Published
 from glia.store.reserve import RESERVE_BYTES
 from glia.store.vault import Vault
@@ -126,7 +127,8 @@ def prepared(config: Config) -> Iterator[Prepared]:
             )
             # Of what it was answering when it ended no file says that it is to be forgotten.
             conversations.strays = not config.conversations.anonymous_hours
-        vault = Vault(store, lambda: epochs_of(groups))
+        own = cache(partial(own_secret, paths.own_key))
+        vault = Vault(store, Keyring(lambda: epochs_of(groups), own))
         memory = Memory(arena, vault, config.l1.hot_steps, Domains(groups))
         if published is not None:
             Condemning.load(memory, published)

@@ -17,7 +17,7 @@ from glia.graph.privacy import Visibility
 from glia.graph.publishable import public_tokens, shared_tokens
 from glia.graph.tokens import pack_tokens
 
-Salted = Callable[[PrefixKey, GroupId], PrefixKey | None]  # None: the group's secret is gone
+Salted = Callable[[PrefixKey, GroupId], PrefixKey | None]  # None: this node is not in it
 
 
 def no_salt(before: PrefixKey, group: GroupId) -> PrefixKey | None:
@@ -88,7 +88,7 @@ class LogKeys:
     def _next(self, start: int) -> PrefixKey | None:
         before = self._keys[-1] if self._keys else self._root
         if before is not None and self._group is not None and start == self._domain_start:
-            before = self._salted(before, self._group)
+            before = self._salted(before, self._group) or before  # of a group that was left: plain
         if before is None:
             return None
         key = next_prefix(before, pack_tokens(self._tokens[start : start + self._size]))

@@ -96,6 +96,7 @@ def seal_windows(
             blocks=blocks,
             group=salt.group if salt is not None and salt.start <= anchor.position else None,
             root=root,
+            is_own=salt is not None and salt.is_own(anchor.position + size),
         )
         sealed.append(Sealed(offset, record, next_prefix(anchor.key, token_bytes)))
         anchor = sealed[-1].end

@@ -66,6 +66,7 @@ class OpenTurn:
         self._is_written = False
         self.num_public = self.num_shared = 0
         self.group: GroupId | None = None
+        self._domain_end: int | None = None
         self._begin: Begin | None = base.begin if base is not None else None
 
     @property
@@ -86,11 +87,18 @@ class OpenTurn:
         head = _asked_of(base, prompt, keep, self._messages, self._group)
         self.num_public, self.group = head.num_public, head.group
         self.num_shared = head.num_shared
+        goes_on = head.visibility is Visibility.AGGREGATE  # and so does the answer
+        self._domain_end = None if goes_on else head.num_shared
         self._running.num_public, self._running.group = head.num_public, head.group
 
     def domain(self, block_size: int) -> Domain | None:
-        """Where the domain of its group begins in the prompt; once checked."""
-        return domain_of(self.group, self.num_public, block_size)
+        """Where the domain of its group begins in the prompt; once checked.
+
+        None where that group was left: then all that follows is named as what is private is.
+        """
+        if self.group is None or not self._conversations.groups.is_in(self.group):
+            return None
+        return domain_of(self.group, self.num_public, block_size, self._domain_end)
 
     def accept(self, attach: Attach) -> None:
         """Whether this engine may answer. Raises: BadRequest where its model is another."""

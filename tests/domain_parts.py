@@ -21,6 +21,7 @@ from glia.graph.member import Keys
 from glia.local.messages import Seal
 from glia.local.values import DomainValue
 from glia.store.disk import DiskStore
+from glia.store.keyring import Keyring
 from glia.store.vault import Vault
 from tests.builders import CLASS, MODEL, TINY, make_payload
 from tests.node_parts import MIB
@@ -62,6 +63,9 @@ class KnownGroups:
     def keys(self, group: GroupId) -> Keys | None:
         return next((each.secrets for each in self._groups if each.group_id == group), None)
 
+    def is_in(self, group: GroupId) -> bool:
+        return self.keys(group) is not None
+
     def leave(self, group: KnownGroup) -> None:
         self._groups.remove(group)
 
@@ -70,7 +74,8 @@ class KnownGroups:
 async def group_memory(path: Path, groups: KnownGroups) -> AsyncIterator[Memory]:
     """L1 and L2 of a node with these groups: the same directory is the same node, started anew."""
     arena, store = SharedMemory("test-l1", MIB, 0), DiskStore(path / "store", 64 * MIB, MIB)
-    memory = Memory(arena, Vault(store, lambda: epochs_of(groups)), 4, Domains(groups))
+    vault = Vault(store, Keyring(lambda: epochs_of(groups), lambda: b"o" * 32))
+    memory = Memory(arena, vault, 4, Domains(groups))
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(memory.writer.run)

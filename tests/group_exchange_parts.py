@@ -53,16 +53,8 @@ def part_of(
     """What of these, which are in the node's L2, is published: those of the domain, up to `num`."""
     records = [window.record for window in windows[START:num]]
     tokens = b"".join(pack_tokens(window.record.tokens) for window in windows)
-    vault = node.vault
-    return group_part(
-        GROUP,
-        records,
-        tokens,
-        vault.sealed,
-        vault.opened,
-        lambda key, _: domain_prefix(key, SECRET),
-        hold_until_s,
-    )
+    salted = lambda key, _: domain_prefix(key, SECRET)  # noqa: E731
+    return group_part(GROUP, records, tokens, node.vault, salted, hold_until_s)
 
 
 class Member:

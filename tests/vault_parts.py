@@ -12,6 +12,7 @@ from glia.graph.group import Epoch, GroupId, GroupSecret
 from glia.graph.ids import WindowId
 from glia.store.base import SealedWindow
 from glia.store.disk import DiskStore
+from glia.store.keyring import Keyring
 from glia.store.vault import Vault
 from tests.builders import TINY, make_payload, make_tokens
 from tests.domain_parts import BINDING, SIZE
@@ -22,8 +23,13 @@ OLD, NEW = Epoch(1, b"1" * 32), Epoch(2, b"2" * 32)
 START = 2
 
 
-def windows_of(seed: int = 0, num: int = 5, base: int | None = None) -> list[SealedWindow]:
-    """Two public windows, then a group's; `base`: the seed of the public ones."""
+def windows_of(
+    seed: int = 0, num: int = 5, base: int | None = None, num_shared: int | None = None
+) -> list[SealedWindow]:
+    """Two public windows, then a group's; `base`: the seed of the public ones.
+
+    num_shared: windows behind which they are one node's alone.
+    """
     public = make_tokens(START * SIZE, seed if base is None else base)
     tokens = (*public, *make_tokens((num - START) * SIZE, 100 + seed))
     step = TINY.window_particle_bytes
@@ -32,7 +38,8 @@ def windows_of(seed: int = 0, num: int = 5, base: int | None = None) -> list[Sea
         make_payload(TINY.window_payload_bytes, tokens[: SIZE * (n + 1)]) for n in range(num)
     )
     anchor = Anchor(BINDING.root, BINDING.root_blocks, BINDING.root_key, 0)
-    salt = Salt(GROUP, START * SIZE, SECRET)
+    end = None if num_shared is None else num_shared * SIZE
+    salt = Salt(GROUP, START * SIZE, SECRET, end)
     offsets = [step * n for n in range(num)]
     made = seal_windows(BINDING, anchor, tokens, memoryview(payloads), arena, offsets, salt)
     return [SealedWindow(w.record, w.key, _particles(arena, w)) for w in made]
@@ -49,13 +56,16 @@ def _particles(arena: memoryview, window: Sealed) -> list[bytes]:
 class Node:
     """A vault that can be closed and opened again, with other keys."""
 
-    def __init__(self, path: Path, *epochs: Epoch, cap_bytes: int = 64 * MIB) -> None:
-        self.path, self.epochs, self._cap = path, epochs, cap_bytes
+    def __init__(
+        self, path: Path, *epochs: Epoch, cap_bytes: int = 64 * MIB, own: bytes = b"o" * 32
+    ) -> None:
+        self.path, self.epochs, self._cap, self._own = path, epochs, cap_bytes, own
         self.open()
 
     def open(self) -> None:
         self.raw = DiskStore(self.path, self._cap, MIB)
-        self.vault = Vault(self.raw, lambda: [(GROUP, self.epochs)] if self.epochs else [])
+        keyring = Keyring(lambda: [(GROUP, self.epochs)] if self.epochs else [], lambda: self._own)
+        self.vault = Vault(self.raw, keyring)
 
     def encrypted(self) -> list[EncryptedWindow]:
         found = map(self.raw.get_record, self.raw.windows())

@@ -21,10 +21,12 @@ class Domain:
 
     Attributes:
         start: the position of its first window, a multiple of block_size.
+        end: the position up to which the group may read it; None: all that follows.
     """
 
     group: GroupId
     start: int
+    end: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,11 @@ class Salt:
     group: GroupId
     start: int
     secret: GroupSecret = field(repr=False)
+    end: int | None = None
+
+    def is_own(self, end: int) -> bool:
+        """Whether a window that ends there is this node's alone: some of it is not the group's."""
+        return self.end is not None and end > self.end
 
     def root(self, after: WindowId) -> DomainRoot:
         """What its first window is to be known by, if it follows this one."""
@@ -52,11 +59,14 @@ class Salt:
         return domain_prefix(before, self.secret)
 
 
-def domain_of(group: GroupId | None, num_public: int, block_size: int) -> Domain | None:
+def domain_of(
+    group: GroupId | None, num_public: int, block_size: int, num_shared: int | None = None
+) -> Domain | None:
     """The domain of a log whose first `num_public` tokens are public, and the next ones a group's.
 
     None where no group may read what follows.
+    Args: num_shared: tokens of both; None: all that follow are the group's.
     """
     if group is None:
         return None
-    return Domain(group, num_public // block_size * block_size)
+    return Domain(group, num_public // block_size * block_size, num_shared)

@@ -98,8 +98,14 @@ Record = WindowRecord | EncryptedWindow
 
 
 def keys_of(record: Record, prefix_key: PrefixKey) -> tuple[PrefixKey, ...]:
-    """What a record is found under. Args: prefix_key: of an encrypted one the alias of that."""
-    return (prefix_key, record.alias) if isinstance(record, EncryptedWindow) else (prefix_key,)
+    """What a record is found under in a store.
+
+    An encrypted one also by its own alias; and as one of its epoch, so that who keeps it can say
+    whether there are any. Args: prefix_key: of an encrypted one the alias of that.
+    """
+    if isinstance(record, EncryptedWindow):
+        return prefix_key, record.alias, PrefixKey(record.epoch_id)
+    return (prefix_key,)
 
 
 @dataclass(frozen=True)

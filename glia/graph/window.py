@@ -39,8 +39,10 @@ class WindowRecord:
 
     Attributes:
         group: whose domain it is in, None of nobody's.
-        root: of the first window of a domain. Neither is a part of the encoding: they are known
-            of a window that was sealed or opened here.
+        root: of the first window of a domain.
+        is_own: whether it is in that domain, and no member may have it: some of its tokens are
+            private. None of the three is a part of the encoding: they are known of a window
+            that was sealed or opened here.
     """
 
     model_id: ModelId
@@ -53,6 +55,7 @@ class WindowRecord:
     proof: bytes = b""
     group: GroupId | None = field(default=None, compare=False)
     root: DomainRoot | None = field(default=None, compare=False)
+    is_own: bool = field(default=False, compare=False)
 
     @property
     def before(self) -> WindowId:

@@ -16,19 +16,23 @@ Count = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class DomainValue(Struct, frozen=True, array_like=True):
-    """Where the domain of a group begins in a request's tokens: at a window of `start`."""
+    """Where the domain of a group begins in a request's tokens: at a window of `start`.
+
+    end: up to where the group may read it; None: all that follows.
+    """
 
     group: Name
     start: Count
+    end: Count | None = None
 
     @classmethod
     def of(cls, domain: Domain | None) -> DomainValue | None:
         """As it travels."""
-        return None if domain is None else cls(domain.group, domain.start)
+        return None if domain is None else cls(domain.group, domain.start, domain.end)
 
     def domain(self) -> Domain:
         """As it is thought of."""
-        return Domain(GroupId(self.group), self.start)
+        return Domain(GroupId(self.group), self.start, self.end)
 
 
 class ShapeValue(Struct, frozen=True, array_like=True):

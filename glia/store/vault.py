@@ -1,28 +1,20 @@
 """L2 for a node in groups: what is theirs lies there as ciphertext, all else as it is.
 
-Asked by the names that windows have; kept under the names that their encrypted ones have, which
-are found by aliases that only a member can compute. Who has left a group has its ciphertexts, and
-finds nothing of them any more.
+Asked by the names that windows have; kept under the names that their encrypted ones have. What the
+members of a group may have is sealed under its newest epoch, and what stands behind that, and is
+this node's alone, under a key that nobody else has (glia/store/keyring.py).
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
-from glia.errors import IntegrityError, StoreBroken
-from glia.graph.encrypted import (
-    EncryptedWindow,
-    alias_of,
-    decrypt_window,
-    encrypt_window,
-    open_block,
-)
+from glia.errors import NotFound, StoreBroken
+from glia.graph.encrypted import alias_of, encrypt_window
 from glia.graph.group import Epoch, GroupId
 from glia.graph.ids import BlockId, PrefixKey, WindowId, short
-from glia.graph.window import DomainRoot, WindowRecord
+from glia.graph.window import WindowRecord
 from glia.store.base import (
     CheckReport,
     EncryptedDown,
@@ -32,48 +24,69 @@ from glia.store.base import (
     StoreStats,
     WindowDown,
 )
+from glia.store.ciphertexts import Ciphertexts, Opened
 from glia.store.disk import DiskStore
-
-_MAX_KEPT = 1024
-
-EpochsOf = Callable[[], Sequence[tuple[GroupId, Sequence[Epoch]]]]  # of each group, the newest last
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """An encrypted window that is here, and what is in it."""
-
-    name: WindowId
-    window: EncryptedWindow
-    epoch: Epoch
-    record: WindowRecord
+from glia.store.keyring import Keyring
 
 
 class Vault:
     """BlockStore (glia/store/base.py) over one that keeps what it is given.
 
     Args:
-        epochs: of the groups that this node is in now; asked in any thread.
+        keyring: of the groups that this node is in now; asked in any thread.
     """
 
-    def __init__(self, store: DiskStore, epochs: EpochsOf) -> None:
-        self._store, self._epochs = store, epochs
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[WindowId, Opened] = OrderedDict()  # by encrypted name
+    def __init__(self, store: DiskStore, keyring: Keyring) -> None:
+        self._store, self._keyring = store, keyring
+        self._sealed = Ciphertexts(store, keyring)
+
+    # -- what is given to members -------------------------------------------------------------
 
     def sealed(self, window_id: WindowId) -> Opened | None:
-        """What stands for a window of a group, where it is whole."""
-        return self._whole(window_id)
+        """What stands for a window of a group, where it is whole, and its members may have it."""
+        found = self._sealed.wholes(window_id)
+        return next((each for each in found if not each.record.is_own), None)
 
     def opened(self, name: WindowId) -> Opened | None:
         """An encrypted window, where it is whole, and of a group that this node is in."""
-        window = self._store.get_record(name)
-        if isinstance(window, EncryptedWindow):
-            for group, epochs in self._epochs():
-                for epoch in epochs:
-                    if epoch.epoch_id == window.epoch_id:
-                        return self._open(name, group, epoch)
-        return None
+        return self._sealed.opened(name)
+
+    def share(self, windows: Sequence[tuple[WindowId, PrefixKey]]) -> None:
+        """Have windows sealed for their group's members, that here may be sealed for nobody else.
+
+        Args: windows: with their prefix keys, in order, from the first of their domain on.
+        Raises: NotFound (one is not whole), StoreBroken, StoreFull.
+        """
+        if self._are_shared([name for name, _ in windows]):
+            return
+        before: WindowId | None = None
+        for name, key in windows:
+            here = list(self._sealed.wholes(name))
+            fits = (o for o in here if not o.record.is_own and before in (None, o.window.prev))
+            found = next(fits, None)
+            if found is not None:
+                before = found.name
+                continue
+            if not here:
+                raise NotFound(f"window {short(name)} is not in L2")
+            down = self._anew(here[0], key, before)
+            self._down([down])
+            before = down.record.window_id
+
+    def _are_shared(self, windows: Sequence[WindowId]) -> bool:
+        """Whether ciphertexts that members may have follow each other down to a domain's first."""
+        at = self.sealed(windows[-1]) if windows else None
+        for name in reversed(windows):
+            if at is None or at.record.is_own or at.record.window_id != name:
+                return False
+            at = None if at.window.is_first else self.opened(at.window.prev)
+        return True
+
+    def of_group(self, group: GroupId) -> list[WindowId]:
+        """The names of all that is here of a group; of what can be opened the windows' own, too."""
+        return self._sealed.of_group(group)
+
+    # -- BlockStore ---------------------------------------------------------------------------
 
     def put(self, windows: Sequence[SealedWindow]) -> None:
         """See BlockStore. Also raises StoreBroken for windows of a group that was left."""
@@ -83,28 +96,28 @@ class Vault:
             if window.record.group is None:
                 down.append(window)
                 continue
-            known = self._find(window.record.window_id)
+            known = self._fitting(window.record)
             if known is not None:
                 named[window.record.window_id] = known.name
                 if self._store.get_record(known.name) is not None:
                     self._store.touch([known.name])
                     continue
-            sealed = self._sealed(window, window.record.group, named)
+            sealed = self._encrypted(window, window.record.group, named)
             named[window.record.window_id] = sealed.record.window_id
             down.append(sealed)
-        self._store.put(down)
+        self._down(down)
 
     def find(self, key: PrefixKey) -> list[WindowId]:
         """See BlockStore."""
         found = self._store.find(key)
-        return found or [each.record.window_id for each in self._under(key)]
+        return found or self._sealed.under_key(key)
 
     def get(self, window_id: WindowId) -> WindowRecord | None:
         """See BlockStore. It says whose it is, and what it follows where its domain begins."""
         record = self._store.get(window_id)
         if record is not None:
             return record
-        opened = self._whole(window_id)
+        opened = next(self._sealed.wholes(window_id), None)
         return None if opened is None else opened.record
 
     def load(self, window_ids: Sequence[WindowId], into: Sequence[memoryview]) -> list[bool]:
@@ -112,7 +125,8 @@ class Vault:
         plain: list[int] = []
         answers = [False] * len(window_ids)
         for index, name in enumerate(window_ids):
-            opened = None if self._store.has_window(name) else self._whole(name)
+            is_plain = self._store.has_window(name)
+            opened = None if is_plain else next(self._sealed.wholes(name), None)
             if opened is None:
                 plain.append(index)
             else:
@@ -124,8 +138,9 @@ class Vault:
 
     def children(self, window_id: WindowId) -> list[WindowId]:
         """See BlockStore."""
-        names = self._store.children(self._name(window_id))
-        return list(dict.fromkeys(map(self._plain, names)))
+        names = [window_id, *(opened.name for opened in self._sealed.under(window_id))]
+        found = (child for name in names for child in self._store.children(name))
+        return list(dict.fromkeys(map(self._sealed.plain, found)))
 
     def touch(self, chain: Sequence[WindowId]) -> None:
         """See BlockStore."""
@@ -144,11 +159,9 @@ class Vault:
     def forget(self, windows: Collection[WindowId], progress: Progress | None = None) -> Forgotten:
         """See BlockStore."""
         names = list(windows)  # an older epoch may have one, too
-        names += [opened.name for each in windows for opened in self._under(each)]
+        names += [opened.name for each in windows for opened in self._sealed.under(each)]
         forgotten = self._store.forget(names, progress)
-        with self._lock:
-            for name in names:
-                self._kept.pop(name, None)
+        self._sealed.gone(names)
         return forgotten
 
     def read_block(self, block_id: BlockId) -> bytes:
@@ -167,9 +180,9 @@ class Vault:
 
     def windows(self) -> Iterator[WindowId]:
         """See BlockStore. Of groups that were left encrypted names, which no question is of."""
-        is_in_none = not self._epochs()
+        is_in_none = self._keyring.is_empty
         for name in self._store.windows():
-            yield name if is_in_none else self._plain(name)
+            yield name if is_in_none else self._sealed.plain(name)
 
     def check(self, progress: Progress | None = None) -> CheckReport:
         """See BlockStore."""
@@ -185,17 +198,22 @@ class Vault:
 
     # -- inside -------------------------------------------------------------------------------
 
-    def _sealed(
+    def _down(self, windows: Sequence[WindowDown]) -> None:
+        epochs = {each.record.epoch_id for each in windows if isinstance(each, EncryptedDown)}
+        self._sealed.come(epochs)  # first, so that nobody takes them to be absent
+        self._store.put(windows)
+
+    def _fitting(self, record: WindowRecord) -> Opened | None:
+        """A window as it is to be kept: what members may have was sealed for them."""
+        found = self._sealed.under(record.window_id)
+        return next((each for each in found if record.is_own or not each.record.is_own), None)
+
+    def _encrypted(
         self, window: SealedWindow, group: GroupId, named: dict[WindowId, WindowId]
     ) -> EncryptedDown:
         """Args: named: encrypted names of windows of the same put."""
         record = window.record
-        epoch = next((epochs[-1] for each, epochs in self._epochs() if each == group), None)
-        if epoch is None:
-            raise StoreBroken(
-                f"window {short(record.window_id)} is of a group that was left",
-                hint="gliad group list",
-            )
+        epoch = self._epoch_for(record, group)
         prev = record.before
         if record.root is None:
             prev = named.get(record.prev) or self._name(record.prev)
@@ -204,75 +222,43 @@ class Vault:
         key = alias_of(epoch, window.prefix_key)
         return EncryptedDown(sealed.window, key, sealed.particles)
 
+    def _anew(self, opened: Opened, key: PrefixKey, before: WindowId | None) -> EncryptedDown:
+        """A window sealed for its group's members. Args: before: None of a domain's first."""
+        record = replace(opened.record, is_own=False)
+        if record.group is None:
+            raise ValueError("an encrypted window of no group")
+        particles = self._sealed.particles(opened)
+        if particles is None:
+            raise NotFound(f"window {short(record.window_id)} is not whole in L2")
+        size = max(map(len, particles))
+        epoch = self._epoch_for(record, record.group)
+        sealed = encrypt_window(epoch, record, particles, before or opened.window.prev, size)
+        return EncryptedDown(sealed.window, alias_of(epoch, key), sealed.particles)
+
+    def _epoch_for(self, record: WindowRecord, group: GroupId) -> Epoch:
+        """Raises: StoreBroken."""
+        epoch = self._keyring.newest(group)
+        if epoch is None:
+            raise StoreBroken(
+                f"window {short(record.window_id)} is of a group that was left",
+                hint="gliad group list",
+            )
+        return self._keyring.own(group) if record.is_own else epoch
+
     def _load(self, opened: Opened, into: memoryview) -> bool:
         """Read a window's sealed blocks, and open them into place."""
-        size = opened.window.sealed_bytes
-        sealed = memoryview(bytearray(size * len(opened.window.blocks)))
-        if not self._store.load([opened.name], [sealed])[0]:
+        particles = self._sealed.particles(opened)
+        if particles is None or sum(map(len, particles)) != len(into):
             return False
         at = 0
-        for index, name in enumerate(opened.record.blocks):
-            try:
-                block = open_block(opened.epoch, sealed[index * size : (index + 1) * size], name)
-            except IntegrityError:
-                return False
-            if at + len(block) > len(into):
-                return False
+        for block in particles:
             into[at : at + len(block)] = block
             at += len(block)
-        return at == len(into)
+        return True
 
     def _name(self, window_id: WindowId) -> WindowId:
         """What a window is kept under: its own name where it is not encrypted."""
-        found = None if self._store.has_window(window_id) else self._find(window_id)
+        if self._store.has_window(window_id):
+            return window_id
+        found = next(self._sealed.under(window_id), None)
         return window_id if found is None else found.name
-
-    def _find(self, window_id: WindowId) -> Opened | None:
-        """An encrypted window, whole or not."""
-        return next(self._under(window_id), None)
-
-    def _whole(self, window_id: WindowId) -> Opened | None:
-        for opened in self._under(window_id):
-            if self._store.get_record(opened.name) is not None:
-                return opened
-        return None
-
-    def _under(self, name: bytes) -> Iterator[Opened]:
-        """What is found under a window's name or prefix key, of any epoch, the newest first."""
-        for group, epochs in self._epochs():
-            for epoch in reversed(epochs):
-                for encrypted in self._store.find(alias_of(epoch, name)):
-                    opened = self._open(encrypted, group, epoch)
-                    if opened is not None:
-                        yield opened
-
-    def _plain(self, name: WindowId) -> WindowId:
-        """The window's own name; the encrypted one of one that cannot be opened."""
-        record = self._store.get_record(name)
-        if isinstance(record, EncryptedWindow):
-            for group, epochs in self._epochs():
-                for epoch in epochs:
-                    opened = self._open(name, group, epoch)
-                    if opened is not None:
-                        return opened.record.window_id
-        return name
-
-    def _open(self, name: WindowId, group: GroupId, epoch: Epoch) -> Opened | None:
-        with self._lock:
-            kept = self._kept.get(name)
-        if kept is not None:
-            return kept
-        window = self._store.get_record(name)
-        if not isinstance(window, EncryptedWindow) or window.epoch_id != epoch.epoch_id:
-            return None
-        try:
-            record = decrypt_window(epoch, window)
-        except IntegrityError:
-            return None
-        root = DomainRoot(group, window.prev) if window.is_first else None
-        opened = Opened(name, window, epoch, replace(record, group=group, root=root))
-        with self._lock:
-            self._kept[name] = opened
-            while len(self._kept) > _MAX_KEPT:
-                self._kept.popitem(last=False)
-        return opened

@@ -183,6 +183,54 @@ def test_what_goes_is_the_groups_of_the_conversation_and_what_is_shared_stays(
     trio.run(main)
 
 
+@pytest.mark.spec(50)
+def test_what_is_private_behind_the_group_s_is_sealed_for_nobody_else(tmp_path: Path) -> None:
+    """Also a window that has some of both; and an answer is as private as what was asked last."""
+
+    async def main() -> None:
+        talks = opened(tmp_path)
+        async with group_memory(tmp_path, KnownGroups(TEAM)) as memory:
+            names = await say(
+                memory, talks, "mixed", PROMPT, (20, "public"), (40, TEAMS), (48, "private")
+            )
+            ours = await say(memory, talks, "ours", PROMPT, (20, "public"), (48, TEAMS))
+            assert names == ours
+            records = [memory.store.get(name) for name in names]
+            size = 48 // len(names)
+            assert [record is not None and record.is_own for record in records] == [
+                size * (n + 1) > 40 for n in range(len(names))
+            ]
+
+    trio.run(main)
+
+
+def test_of_a_group_that_was_left_what_follows_is_named_as_what_is_private(tmp_path: Path) -> None:
+    async def main() -> None:
+        talks, groups = opened(tmp_path), KnownGroups(TEAM)
+        talks.groups = groups
+        async with group_memory(tmp_path, groups) as memory:
+            labels = ((20, "public"), (48, TEAMS))
+            salted = await say(memory, talks, "ours", PROMPT, *labels)
+            head = talks.head("ours")
+            groups.leave(TEAM)
+            tokens = (*PROMPT, 7, *range(900, 900 + 15))
+            call = call_of(
+                tokens, turn_of("ours", head.num_tokens, *said((64, "private"), start=49))
+            )
+            async with open_turn(talks, call) as turn:
+                turn.accept(attach_of())
+                assert turn.group == head.group
+                assert turn.domain(SIZE) is None
+                plain = await seal(memory, tokens, turn.domain(SIZE))
+                await memory.flush(plain)
+                await turn.commit(m.Generated(1, [7], "stop", plain[-1], None, 1.0, {}))  # type: ignore[arg-type]
+            assert plain[0] == salted[0]
+            assert not set(plain[1:]) & set(salted)
+            assert set(plain[1:]) <= await doomed(memory, talks, tmp_path, "ours")
+
+    trio.run(main)
+
+
 def test_what_nobody_keeps_goes_by_its_labels(tmp_path: Path) -> None:
     """Without anonymous conversations a turn's windows go at once: also a group's are found."""
 

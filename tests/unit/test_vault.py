@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from glia.errors import StoreBroken
-from glia.graph.ids import digest
+from glia.errors import NotFound, StoreBroken
+from glia.graph.group import Epoch, GroupId
+from glia.graph.ids import WindowId, digest
 from glia.store.base import EncryptedDown, SealedWindow
+from glia.store.keyring import Keyring
+from glia.store.vault import Vault
 from tests.domain_parts import SIZE
 from tests.store_parts import flip_bit, joined, load, segment_files
-from tests.vault_parts import NEW, OLD, SECRET, START, Node, names_of, windows_of
+from tests.vault_parts import GROUP, NEW, OLD, SECRET, START, Node, names_of, windows_of
 
 
 def assert_here(node: Node, windows: Sequence[SealedWindow]) -> None:
@@ -187,4 +190,95 @@ def test_what_is_forgotten_is_gone_of_every_epoch(tmp_path: Path) -> None:
     assert not [name for name in gone if node.vault.get(name) is not None]
     assert node.vault.children(ours[1].record.window_id) == [fork[2].record.window_id]
     assert_here(node, fork)
+    node.vault.close()
+
+
+@pytest.mark.spec(50)
+def test_what_is_private_behind_a_group_s_is_this_node_s_alone(tmp_path: Path) -> None:
+    """Also when another member has the disk: he opens what is the group's, nothing else."""
+    windows = windows_of(num=6, num_shared=4)
+    node = Node(tmp_path / "store", OLD)
+    node.vault.put(windows)
+    assert_here(node, windows)
+    found = [node.vault.get(name) for name in names_of(windows)]
+    assert [each is not None and each.is_own for each in found] == 4 * [False] + 2 * [True]
+    shown = [node.vault.sealed(name) for name in names_of(windows)[2:]]
+    assert [each is not None for each in shown] == [True, True, False, False]
+    node.vault.close()
+    thief = Node(tmp_path / "store", OLD, own=b"t" * 32)
+    assert_here(thief, windows[:4])
+    assert load(thief.vault, windows[4:]) == [None] * 2
+    for window in windows[4:]:
+        assert thief.vault.get(window.record.window_id) is None
+        assert thief.vault.find(window.prefix_key) == []
+    thief.vault.close()
+    again = Node(tmp_path / "store", OLD, NEW)
+    assert_here(again, windows)
+    again.vault.forget([windows[4].record.window_id])
+    assert load(again.vault, windows[4:5]) == [None]
+    again.vault.close()
+
+
+def test_what_was_private_and_is_the_group_s_elsewhere_is_sealed_for_it(tmp_path: Path) -> None:
+    mine, theirs = windows_of(num_shared=3), windows_of()
+    node = Node(tmp_path / "store", OLD)
+    node.vault.put(mine)
+    named = [(window.record.window_id, window.prefix_key) for window in theirs[2:]]
+    tip = named[-1][0]
+    assert node.vault.sealed(tip) is None
+    node.vault.share(named)
+    num = len(node.encrypted())
+    node.vault.share(named)
+    assert len(node.encrypted()) == num == 3 + 2
+    at = node.vault.sealed(tip)
+    for name, _ in reversed(named):
+        assert at is not None
+        assert (at.record.window_id, at.epoch) == (name, OLD)
+        before, at = at, node.vault.opened(at.window.prev)
+    assert before.window.is_first
+    assert_here(node, theirs)
+    node.vault.put(mine)
+    node.vault.put(theirs)
+    assert len(node.encrypted()) == num
+    with pytest.raises(NotFound):
+        node.vault.share([(WindowId(bytes(32)), named[0][1])])
+    node.vault.close()
+
+
+def test_a_miss_asks_for_the_epochs_that_are_here_and_no_others(tmp_path: Path) -> None:
+    node = Node(tmp_path / "store", OLD)
+    node.vault.put(windows_of())
+    other = windows_of(7)
+    crowd = [
+        (
+            GroupId(bytes([number]) * 32),
+            [Epoch(n, bytes([number, n, 7, 7]) * 8) for n in range(1, 65)],
+        )
+        for number in range(64)
+    ]
+    node.vault = Vault(node.raw, Keyring(lambda: [*crowd, (GROUP, [OLD, NEW])], lambda: b"o" * 32))
+    assert node.vault.get(other[2].record.window_id) is None  # which epochs are here is looked up
+    asked: list[bytes] = []
+    find = node.raw.find
+    node.raw.find = lambda key: asked.append(key) or find(key)  # type: ignore[method-assign, func-returns-value]
+    for window in other[2:]:
+        assert node.vault.find(window.prefix_key) == []
+        assert node.vault.get(window.record.window_id) is None
+    assert len(asked) == 3 * (1 + 1 + 1), "the plain name's, and one of the one epoch, each"
+    node.epochs = (OLD,)
+    node.vault.close()
+
+
+def test_all_of_a_group_is_told(tmp_path: Path) -> None:
+    windows = windows_of(num=6, num_shared=4)
+    node = Node(tmp_path / "store", OLD)
+    node.vault.put(windows[:3])
+    node.epochs = (OLD, NEW)
+    node.vault.put(windows)
+    encrypted = {window.window_id for window in node.encrypted()}
+    assert set(node.vault.of_group(GROUP)) == encrypted | set(names_of(windows[2:]))
+    assert node.vault.of_group(GroupId(bytes(32))) == []
+    node.vault.forget(node.vault.of_group(GROUP))
+    assert node.encrypted() == []
+    assert set(node.vault.windows()) == set(names_of(windows[:2]))
     node.vault.close()
