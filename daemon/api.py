@@ -83,7 +83,7 @@ async def answer(parts: Parts, call: ApiCall, post: Deliver) -> Reply:
     if isinstance(call, TraceCall):
         return await trace_answer(parts, call, post)
     if isinstance(call, GroupCall):
-        return await group_answer(parts, call)
+        return await group_answer(parts, call, post)
     if isinstance(call, TruthCall):
         return await truth_answer(parts, call, post)
     if isinstance(call, Fetch):

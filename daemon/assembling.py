@@ -21,6 +21,7 @@ from daemon.engine_process import EngineCommand
 from daemon.engines import Engines
 from daemon.forgetting import Forgetting
 from daemon.group_life import GroupLife
+from daemon.leaving import Leaving
 from daemon.looking import Looking
 from daemon.models_registry import ModelsRegistry
 from daemon.parts import Parts
@@ -109,6 +110,9 @@ def assemble(
         shown=shown,
         groups=prepared.groups,
         group_life=group_life,
+        leaving=Leaving(
+            memory, prepared.vault, prepared.groups, conversations, engines, forgetting.still
+        ),
         auditing=auditing,
         counters=conversations.counters,
         stopping=trio.Event(),

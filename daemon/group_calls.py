@@ -16,6 +16,7 @@ from daemon import group_changes as changes
 from daemon.group_file import GroupRow, MemberRow
 from daemon.group_values import group_values, member_value, peer_text
 from daemon.groups import Groups as Table
+from daemon.link import Deliver
 from daemon.network_config import is_peer_address
 from daemon.parts import Parts
 from daemon.peer_calls import named_peer
@@ -30,13 +31,14 @@ from glia.local.messages import (
     Card,
     CardReply,
     CreateGroup,
-    Done,
     Grant,
     GrantReply,
     Groups,
     GroupsReply,
     JoinGroup,
     LeaveGroup,
+    LeftReply,
+    Progress,
     Reply,
     Revoke,
     RotateGroup,
@@ -62,7 +64,7 @@ class _Whom:
     card: CardOf | None = None
 
 
-async def answer(parts: Parts, call: GroupCall) -> Reply:
+async def answer(parts: Parts, call: GroupCall, post: Deliver) -> Reply:
     """The reply to a call. Raises: GliaError."""
     table = parts.groups
     match call:
@@ -77,8 +79,12 @@ async def answer(parts: Parts, call: GroupCall) -> Reply:
         case Card():
             return CardReply(call.id, as_text(CARD_TEXT, table.card()))
         case LeaveGroup():
-            await trio.to_thread.run_sync(table.leave, table.named(call.group).group_id)
-            return Done(call.id)
+
+            def tell(what: str, done: int, total: int) -> None:
+                post(Progress(call.id, what, done, total))
+
+            gone = await parts.leaving.leave(table.named(call.group).group_id, tell)
+            return LeftReply(call.id, gone.num_windows, gone.freed_bytes)
         case _:
             rows = await trio.to_thread.run_sync(_rows, table, call)
             return GroupsReply(call.id, group_values(table, rows))

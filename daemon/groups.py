@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 
 from msgspec import structs
@@ -131,6 +132,15 @@ class Groups:
             if any(row.name == name for row in self._rows.values()):
                 raise BadRequest(f"there is a group {name!r} already", hint="gliad group list")
             return self._write(changes.new_group(name, self._now_s()))
+
+    @contextmanager
+    def leaving(self, group: GroupId) -> Iterator[None]:
+        """From now on nothing is said to it."""
+        self._leaving.add(group)
+        try:
+            yield
+        finally:
+            self._leaving.discard(group)
 
     def leave(self, group: GroupId) -> None:
         """Its secrets go. Raises: NotFound, StoreBroken."""

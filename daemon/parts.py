@@ -20,6 +20,7 @@ from daemon.engines import Engines
 from daemon.forgetting import Forgetting
 from daemon.group_life import GroupLife
 from daemon.groups import Groups
+from daemon.leaving import Leaving
 from daemon.memory import Memory
 from daemon.models_registry import ModelsRegistry
 from daemon.paths import Paths
@@ -62,6 +63,7 @@ class Parts:
     shown: Publishing | None
     groups: Groups
     group_life: GroupLife
+    leaving: Leaving
     auditing: Auditing | None
     counters: Counter[str]
     stopping: trio.Event

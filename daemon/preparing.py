@@ -73,6 +73,7 @@ class Prepared:
     published: Published | None
     peering: Peering | None
     groups: Groups
+    vault: Vault
     shared: Shared | None
 
 
@@ -147,6 +148,7 @@ def prepared(config: Config) -> Iterator[Prepared]:
             published,
             peering,
             groups,
+            vault,
             shared,
         )
         _log.info("gliad ends")

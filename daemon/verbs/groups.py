@@ -82,7 +82,7 @@ def _add_group_verbs(verbs: Any) -> None:
         "join": (_join, "become a member, by a grant or by asking who granted it"),
         "card": (_card, "print what to hand to whoever is to grant this node something"),
         "rotate": (_rotate, "encrypt what is new with a new key from now on"),
-        "leave": (_leave, "forget a group's secrets"),
+        "leave": (_leave, "erase what is here of a group, and its secrets"),
     }
     for word, (verb, text) in words.items():
         parser = verbs.add_parser(word, help=text)
@@ -232,8 +232,16 @@ def _leave(args: argparse.Namespace) -> int:
                 "granted anything in it, renewed or revoked any more",
                 hint=f"gliad group leave {shlex.quote(args.group)} --for-good",
             )
-        client.leave_group(args.group)
-    show.note(f"group {args.group} is left: its secrets are gone from this node")
+        progress = show.ProgressLine()
+        reply = client.leave_group(args.group, progress)
+        progress.clear()
+    if args.json:
+        show.as_json({"num_windows": reply.num_windows, "freed_bytes": reply.freed_bytes})
+        return 0
+    erased = f"{reply.num_windows:,} windows ({show.size(reply.freed_bytes)}) and its secrets"
+    show.note(
+        f"group {args.group} is left: {erased} are gone; what was said in conversations stays"
+    )
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from glia.client.caller import Caller
+from glia.client.caller import Caller, OnProgress
 from glia.graph.capability import Op
 from glia.graph.ids import ModelId
 from glia.local import group_values
@@ -31,9 +31,12 @@ class GroupCalls(Caller):
         """Begin a new epoch. Raises: NotPermitted (another node made the group)."""
         return self._one(m.RotateGroup(self._id(), group))
 
-    def leave_group(self, group: str) -> None:
-        """Forget a group's secrets: what it keeps here can be read no longer."""
-        self._call(m.LeaveGroup(self._id(), group), m.Done)
+    def leave_group(self, group: str, on_progress: OnProgress | None = None) -> m.LeftReply:
+        """Erase what is here of a group, and forget its secrets.
+
+        Raises: ConversationBusy (something is being answered in it).
+        """
+        return self._call(m.LeaveGroup(self._id(), group), m.LeftReply, on_progress)
 
     def card(self) -> str:
         """What to hand to whoever is to grant this node something. Raises: NotPermitted

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from glia.errors import NotFound, StoreBroken
+from glia.errors import NotFound
 from glia.graph.encrypted import alias_of, encrypt_window
 from glia.graph.group import Epoch, GroupId
 from glia.graph.ids import BlockId, PrefixKey, WindowId, short
@@ -89,7 +89,7 @@ class Vault:
     # -- BlockStore ---------------------------------------------------------------------------
 
     def put(self, windows: Sequence[SealedWindow]) -> None:
-        """See BlockStore. Also raises StoreBroken for windows of a group that was left."""
+        """See BlockStore."""
         down: list[WindowDown] = []
         named: dict[WindowId, WindowId] = {}
         for window in windows:
@@ -236,14 +236,9 @@ class Vault:
         return EncryptedDown(sealed.window, alias_of(epoch, key), sealed.particles)
 
     def _epoch_for(self, record: WindowRecord, group: GroupId) -> Epoch:
-        """Raises: StoreBroken."""
-        epoch = self._keyring.newest(group)
-        if epoch is None:
-            raise StoreBroken(
-                f"window {short(record.window_id)} is of a group that was left",
-                hint="gliad group list",
-            )
-        return self._keyring.own(group) if record.is_own else epoch
+        """Of a group that was left meanwhile, too: nobody asks for it, and it goes in its turn."""
+        epoch = None if record.is_own else self._keyring.newest(group)
+        return epoch or self._keyring.own(group)
 
     def _load(self, opened: Opened, into: memoryview) -> bool:
         """Read a window's sealed blocks, and open them into place."""

@@ -47,7 +47,7 @@ def groups(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
             case m.JoinGroup():
                 return [m.GroupsReply(call.id, [] if call.source == "nobody" else [JOINED])]
             case m.LeaveGroup():
-                return [m.Done(call.id)]
+                return [m.LeftReply(call.id, 3, 4096)]
             case m.Card():
                 return [m.CardReply(call.id, CARD)]
             case m.Grant():

@@ -79,6 +79,7 @@ from glia.local.messages.groups import (
     GroupsReply,
     JoinGroup,
     LeaveGroup,
+    LeftReply,
     Revoke,
     RotateGroup,
     ShowGroup,
@@ -242,6 +243,7 @@ DaemonMessage = (
     | ExplainReply
     | IdentityReply
     | PeersReply
+    | LeftReply
     | LinksReply
     | NextBlockReply
     | AuditReply
@@ -286,7 +288,7 @@ __all__ = [
     "ExaminedReply", "Explain", "ExplainReply", "Failed", "Fetch", "FetchReply", "Flush", "Forget",
     "ForgetL0", "ForgetPeer", "ForgetReply", "Fork", "Gc", "GcReply", "Generate", "Generated",
     "Grant", "GrantReply", "Groups", "GroupsReply", "Heed", "Hello", "Identity", "IdentityReply",
-    "JoinGroup", "Known", "Lease", "Leased", "LeaveGroup", "Links", "LinksReply", "Match",
+    "JoinGroup", "Known", "Lease", "Leased", "LeaveGroup", "LeftReply", "Links", "LinksReply", "Match",
     "Matched", "Meet", "Models", "ModelsReply", "Moves", "MovesReply", "Neurons", "NeuronsReply",
     "NextBlock", "NextBlockReply", "Peers", "PeersReply", "Progress", "Publish", "PublishReply",
     "RanAgain", "ReadConversation", "Ready", "Release", "Replay", "Replayed", "Reply",

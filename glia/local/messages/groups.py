@@ -45,9 +45,19 @@ class RotateGroup(Call, frozen=True):
 
 
 class LeaveGroup(Call, frozen=True):
-    """Forget a group's secrets. Reply: Done."""
+    """Erase what is here of a group, then its secrets; what was said stays. Progress.
+
+    Failed `conversation_busy` while something is answered in it. Reply: LeftReply.
+    """
 
     group: GroupText
+
+
+class LeftReply(Reply, frozen=True):
+    """What was erased."""
+
+    num_windows: int
+    freed_bytes: int
 
 
 class Card(Call, frozen=True):
