@@ -11,7 +11,7 @@ import trio
 
 from daemon.arena import SharedMemory, make_staging
 from daemon.binding import Binding
-from daemon.domains import Domains, epochs_of
+from daemon.domains import Domains, Groups, epochs_of
 from daemon.memory import Memory
 from glia.errors import NotFound
 from glia.graph.domain import Domain
@@ -71,7 +71,7 @@ class KnownGroups:
 
 
 @asynccontextmanager
-async def group_memory(path: Path, groups: KnownGroups) -> AsyncIterator[Memory]:
+async def group_memory(path: Path, groups: Groups) -> AsyncIterator[Memory]:
     """L1 and L2 of a node with these groups: the same directory is the same node, started anew."""
     arena, store = SharedMemory("test-l1", MIB, 0), DiskStore(path / "store", 64 * MIB, MIB)
     vault = Vault(store, Keyring(lambda: epochs_of(groups), lambda: b"o" * 32))

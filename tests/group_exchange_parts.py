@@ -53,8 +53,11 @@ def part_of(
     """What of these, which are in the node's L2, is published: those of the domain, up to `num`."""
     records = [window.record for window in windows[START:num]]
     tokens = b"".join(pack_tokens(window.record.tokens) for window in windows)
-    salted = lambda key, _: domain_prefix(key, SECRET)  # noqa: E731
-    return group_part(GROUP, records, tokens, node.vault, salted, hold_until_s)
+    return group_part(GROUP, records, tokens, node.vault, _salted, hold_until_s)
+
+
+def _salted(key: PrefixKey, group: GroupId) -> PrefixKey:
+    return domain_prefix(key, SECRET)
 
 
 class Member:

@@ -239,9 +239,7 @@ def _leave(args: argparse.Namespace) -> int:
         show.as_json({"num_windows": reply.num_windows, "freed_bytes": reply.freed_bytes})
         return 0
     erased = f"{reply.num_windows:,} windows ({show.size(reply.freed_bytes)}) and its secrets"
-    show.note(
-        f"group {args.group} is left: {erased} are gone; what was said in conversations stays"
-    )
+    show.note(f"group {args.group} is left: {erased} are gone; conversations keep what was said")
     return 0
 
 

@@ -36,6 +36,8 @@ from glia.local import messages as m
 from glia.local import values
 from glia.local.frames import FrameParser, decode_from_daemon, encode_frame
 from glia.store.disk import DiskStore
+from glia.store.keyring import Keyring
+from glia.store.vault import Vault
 from tests.builders import CLASS, MODEL, TINY, make_chain, make_tokens
 from tests.injection import PLAN, Plan, driven, injecting
 from tests.node_parts import MIB, payload_of
@@ -222,13 +224,14 @@ async def running_node(tmp_path: Path) -> AsyncIterator[Node]:
     try:
         async with trio.open_nursery() as nursery:
             RIG.clear()
-            memory = Memory(arena, store, 4)
+            vault = Vault(store, Keyring(tuple, lambda: bytes(32)))
+            memory = Memory(arena, vault, 4)
             own = neuron_signer(paths.neuron_key).neuron
             soul = SoulState.read(paths.soul_state, lambda: own)
             groups = open_groups(paths, is_on_network=False)
             moves = ClaimFiles(soul)
             begun = Prepared(
-                memory, conversations, soul, moves, listener, None, None, None, groups, None
+                memory, conversations, soul, moves, listener, None, None, None, groups, vault, None
             )
             nursery.start_soon(node_module.run_node, config, ("nothing",), begun)
             while not RIG:
