@@ -31,10 +31,12 @@ from daemon.publishing import Publishing
 from daemon.resolver import Resolver
 from daemon.restoring import Restoring
 from daemon.runs import Runs
+from daemon.soul_door import SoulDoor
 from daemon.soul_peers import SoulPeers
 from daemon.sparing import Sparing
 from daemon.staging import StagingAreas
 from daemon.uses import Uses
+from daemon.warming import Warming
 
 _PATIENCE_S = 10.0  # engines in the way of another model take new requests no longer
 
@@ -82,11 +84,19 @@ def assemble(
         shown = Publishing(
             memory, conversations, attachments, peering, still, network, shared, prepared.groups
         )
-        lasting += [auditing.run, shown.run, SoulPeers(peering, prepared.soul, paths).run]
+        lasting += [auditing.run, shown.run]
     _connect(conversations, attachments, sparing, forgetting, shown)
     group_life = GroupLife(prepared.groups, peering)
     soul = prepared.soul
     checkpointing = Checkpointing(conversations, soul, paths, config.checkpoint)
+    restoring = Restoring(conversations, soul, paths)
+    if peering is not None:
+        souls = SoulPeers(peering, soul, paths)
+        gives = config.checkpoint.give_windows
+        SoulDoor(peering, souls, soul, conversations, memory, gives=gives)
+        warming = Warming(peering, souls, conversations, attachments, memory)
+        restoring.on_restored = warming.want
+        lasting += [souls.run, warming.run]
     parts = Parts(
         config=config,
         paths=paths,
@@ -104,7 +114,7 @@ def assemble(
         runs=runs,
         soul=soul,
         checkpointing=checkpointing,
-        restoring=Restoring(conversations, soul, paths),
+        restoring=restoring,
         door=prepared.door,
         peering=peering,
         shown=shown,

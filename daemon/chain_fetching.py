@@ -8,28 +8,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
-from operator import or_
 
 import trio
 
-from daemon.adopting import Adopting
 from daemon.attachments import Attachments
 from daemon.binding import Binding
+from daemon.bringing_chain import Coming, bring
 from daemon.memory import Memory
 from daemon.peering import Peering
 from daemon.proving import Proven, prove
 from daemon.telling import Tell
-from daemon.transfer import Transfer
 from daemon.verifying import verified
 from daemon.ways import InPublic
 from glia.errors import (
-    ArenaExhausted,
     BadRequest,
-    GliaError,
     HashMismatch,
     MalformedParticle,
     NetworkError,
@@ -200,46 +195,27 @@ class ChainFetching:
     def _offer(self, before: Sequence[WindowRecord], links: Sequence[Link]) -> None:
         """To others, unless it continues what was here and is shown to nobody: that may be
         private, and that it is part of a public chain is the word of whoever wrote the tip.
+        What came and nobody attests is another Body's of this Soul, or nobody knows whose.
         Blocking. Raises: StoreError."""
         published, names = self._peering.published, [each.window_id for each in before]
-        came = published.foreign.flags(names)
-        shown = (published.record(name) is not None for name in names)
-        if all(map(or_, came, shown)):
+        origins = published.foreign.origins(names)
+        came = {name for name, origin in origins.items() if origin.signer is not None}
+        if all(name in came or published.record(name) is not None for name in names):
             published.put(self._chain, links, int(time.time() + self._hold_s))
 
     async def _bring(self, found: Proven, key: PrefixKey) -> list[Close]:
         """The windows, into L1. Args: key: of the window before them."""
-        records = self._walk.records
-        names = [record.window_id for record in records]
+        coming = Coming(
+            binding=self._binding,
+            records=self._walk.records,
+            base=self._walk.base,
+            key=key,
+            seen=self._seen,
+            signers=attested_by(self._chain, found.links, self._peering.believing.trust_in),
+            providers=found.answer.providers,
+        )
         foreign = self._peering.published.foreign
-        signers = attested_by(self._chain, found.links, self._peering.believing.trust_in)
-        expect = partial(foreign.expect, names, signers)
-        sink = self._memory.adopter.after(self._binding, self._walk.base, key, self._seen, expect)
-        size = self._binding.profile.block_size
-        held = await self._memory.stored(records)
-        try:
-            async with trio.open_nursery() as nursery:
-                transfer = Transfer(
-                    InPublic(self._peering),
-                    self._binding,
-                    records,
-                    self._walk.base,
-                    found.answer.providers,
-                    nursery,
-                    held=held,
-                )
-                telling = _Telling(sink, self._tell, size, len(names))
-                why = await transfer.run(telling)
-        finally:
-            if sink.is_expected:
-                came = [record.window_id for record in sink.records]
-                with trio.CancelScope(shield=True):
-                    await _settle(partial(foreign.settle, names, came))
-        if transfer.failure is not None:
-            raise transfer.failure
-        if why:
-            raise _broken_off(why, len(sink.records), len(names))
-        return transfer.closed
+        return await bring(InPublic(self._peering), foreign, self._memory, coming, self._tell)
 
     @contextmanager
     def _blaming(self, peer: PeerId) -> Iterator[None]:
@@ -260,38 +236,6 @@ class ChainFetching:
         finally:
             with trio.CancelScope(deadline=trio.current_time() + _RESET_S, shield=True):
                 await stream.reset()
-
-
-@dataclass(frozen=True, slots=True)
-class _Telling:
-    """A sink that says how far it is."""
-
-    sink: Adopting
-    tell: Tell
-    size: int
-    num: int
-
-    async def take(self, record: WindowRecord, particles: Sequence[memoryview | None]) -> None:
-        """See Adopting."""
-        await self.sink.take(record, particles)
-        self.tell("fetching", self.size * len(self.sink.records), self.size * self.num)
-
-
-async def _settle(settle: Callable[[], None]) -> None:
-    try:
-        await trio.to_thread.run_sync(settle)
-    except GliaError as error:
-        _log.warning("of windows that did not come it stays written that they might: %s", error)
-
-
-def _broken_off(why: str, num: int, of: int) -> GliaError:
-    """Args: why: as Transfer.run says it."""
-    what = f"{num:,} of {of:,} windows came, and stay"
-    if why == "room":
-        return ArenaExhausted(f"{what}: L1 has no room", hint="raise l1.size in glia.toml")
-    if why == "broken":
-        return MalformedParticle(f"{what}: the chain is not what its records say")
-    return PeerLost(f"{what}: whoever has the rest is gone", hint="ask again: it goes on there")
 
 
 def binding_of(attachments: Attachments, tip: WindowRecord) -> Binding:

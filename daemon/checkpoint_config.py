@@ -16,6 +16,7 @@ class CheckpointConfig:
     path: str = ""  # where; a directory that the next Body can read
     keep: int = 1  # older ones beside it, as PATH.1, PATH.2, ...
     lease_hours: float = 0.0  # this Body stops going on so long after its last one; 0: never
+    give_windows: bool = False  # to the Body that has a conversation now, over the network
 
 
 def read_path(table: Table, key: str, default: str) -> str:

@@ -266,6 +266,7 @@ SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
             "path": ("path", read_path),
             "keep": ("keep", _count(0, 1000)),
             "lease_hours": ("lease_hours", _span(0.0, 1e6)),
+            "give_windows": ("give_windows", _flag()),
         },
     ),
     "http": (

@@ -28,6 +28,25 @@ class Particles(Protocol):
         """Whether the index names it."""
 
 
+def read_those(
+    particles: Particles, block_ids: Sequence[BlockId], may: Sequence[bool], into: memoryview
+) -> list[memoryview | None]:
+    """`Offer.read_blocks` of those that may be read; what may not is absent."""
+    named = [name for name, is_named in zip(block_ids, may, strict=True) if is_named]
+    read = particles.read_blocks(named, into) if named else []
+    found: list[memoryview | None] = []
+    at = 0
+    for is_named in may:
+        if not is_named:
+            found.append(None)
+        elif at < len(read):
+            found.append(read[at])
+            at += 1
+        else:
+            break
+    return found
+
+
 class Egress:
     """The Offer of this node (p2p/offer.py)."""
 
@@ -60,19 +79,7 @@ class Egress:
     ) -> list[memoryview | None]:
         """See Offer."""
         may = self._published.have_blocks(block_ids)
-        named = [name for name, is_published in zip(block_ids, may, strict=True) if is_published]
-        read = self._particles.read_blocks(named, into) if named else []
-        found: list[memoryview | None] = []
-        at = 0
-        for is_published in may:
-            if not is_published:
-                found.append(None)
-            elif at < len(read):
-                found.append(read[at])
-                at += 1
-            else:
-                break
-        return found
+        return read_those(self._particles, block_ids, may, into)
 
     def has_block(self, block_id: BlockId) -> bool:
         """See Offer."""

@@ -164,12 +164,16 @@ class Peering:
 
     def _provide(self) -> None:
         if self._offer is not None and self._ports is not None:
-            provider = Provider(self._offer, self._told, self._upload, self._read)
+            provider = self.provider_of(self._offer)
             provider.serve_on(self.host)
             self._bulk.serve(BLOCKS, provider.blocks)
             in_groups = GroupProvider(provider, self._offer_of, self._read)
             in_groups.serve_on(self.host)
             self._bulk.serve(GROUP_BLOCKS, in_groups.blocks)
+
+    def provider_of(self, offer: Offer) -> Provider:
+        """Another one, within the same upload limit; its user has it serve."""
+        return Provider(offer, self._told, self._upload, self._read)
 
     async def open_stream(self, peer: PeerId, protocol: str) -> Stream:
         """To a peer; blocks take the bulk path where there is one.

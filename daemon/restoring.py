@@ -73,7 +73,11 @@ class Restored:
 
 
 class Restoring:
-    """The one that restores."""
+    """The one that restores.
+
+    Attributes:
+        on_restored: called with the names of conversations that are here now.
+    """
 
     def __init__(
         self,
@@ -84,6 +88,7 @@ class Restoring:
     ) -> None:
         self._conversations, self._state = conversations, state
         self._paths, self._now_s = paths, now_s
+        self.on_restored: Callable[[Sequence[str]], None] = lambda _: None
 
     async def restore(
         self,
@@ -122,6 +127,7 @@ class Restoring:
                     mine = self._claim_of(checkpoint, soul, claim, holder.neuron, planned)
                     await self._commit(planned, self._known_after(checkpoint, claim, mine))
                     written = await self._tell(path, mine, soul)
+        self.on_restored([each.name for each in planned])
         return Restored(checkpoint, soul.name, planned, written)
 
     def _soul(self, secret: bytes | None) -> Soul:

@@ -21,7 +21,7 @@ from glia.graph.claim import Claim, parse_claim, sign_claim
 from glia.graph.soul import Soul
 from p2p.bearing import CLAIMS, HANDLER_S, answer_bearer, ask_bearer, hear, tell
 from p2p.frames import Reader
-from p2p.host import PeerId, Stream
+from p2p.host import Connection, PeerId, Stream
 
 _LOOK_S = 2.0
 _AGAIN_S = 10.0  # whom it could not be told to
@@ -57,12 +57,25 @@ class SoulPeers:
         """Tell Bodies as they connect, and as something new is known, for ever."""
         while True:
             self._wake = trio.Event()
-            soul = await trio.to_thread.run_sync(self._soul)
+            soul = await self.soul()
             if soul is not None:
-                for peer, since_s in self._bodies(soul):
-                    await self._tell(peer, since_s, soul)
+                for connection in self.bodies(soul):
+                    await self._tell(connection.peer, connection.since_s, soul)
             with trio.move_on_after(_LOOK_S):
                 await self._wake.wait()
+
+    async def soul(self) -> Soul | None:
+        """This Body's; None where it has none."""
+        return await trio.to_thread.run_sync(self._soul)
+
+    def bodies(self, soul: Soul) -> list[Connection]:
+        """Peers that are Bodies of it, as far as is known."""
+        names = frozenset(self._state.of(soul.name).bodies)
+        if not names or self._peering.why_off:
+            return []
+        ledger = self._peering.ledger
+        entries = ((each, ledger.entry(each.peer)) for each in self._peering.host.connections())
+        return [each for each, entry in entries if entry and entry.neuron in names]
 
     def _soul(self) -> Soul | None:
         try:
@@ -72,18 +85,8 @@ class SoulPeers:
                 _log.warning("%s", error)
             return None
 
-    def _bodies(self, soul: Soul) -> list[tuple[PeerId, float]]:
-        """Peers that are Bodies, as far as is known, each with since when it is connected."""
-        names = frozenset(self._state.of(soul.name).bodies)
-        if not names or self._peering.why_off:
-            return []
-        connections = self._peering.host.connections()
-        self._told = {c.peer: self._told.get(c.peer, _Told()) for c in connections}
-        entries = ((c, self._peering.ledger.entry(c.peer)) for c in connections)
-        return [(c.peer, c.since_s) for c, entry in entries if entry and entry.neuron in names]
-
     async def _tell(self, peer: PeerId, since_s: float, soul: Soul) -> None:
-        told_it, what = self._told[peer], self._state.of(soul.name).claims
+        told_it, what = self._told.setdefault(peer, _Told()), self._state.of(soul.name).claims
         if (told_it.what, told_it.since_s) == (what, since_s):
             return
         if trio.current_time() < told_it.next_s:
@@ -120,7 +123,7 @@ class SoulPeers:
 
     async def _answer(self, stream: Stream) -> None:
         """Raises: PeerLost, RemoteProtocolError; the host resets the stream."""
-        soul = await trio.to_thread.run_sync(self._soul)
+        soul = await self.soul()
         reader, own = Reader(stream), self._peering.host.peer_id
         if not await answer_bearer(stream, reader, own, soul) or soul is None:
             await stream.reset()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from typing import Protocol
 
 import trio
 
 from daemon.binding import Binding
-from daemon.ways import Way
+from daemon.peering import Peering
 from glia.errors import ArenaExhausted, GliaError, MalformedParticle, StoreError, StoreFull
+from glia.graph.domain import Salt
 from glia.graph.ids import BlockId
 from glia.graph.window import WindowRecord
 from p2p.fetching import Fetch, Sink
@@ -18,6 +20,15 @@ from p2p.host import PeerId, Stream
 from p2p.source import Provides
 
 _log = logging.getLogger("gliad.transfer")
+
+
+class Carries(Protocol):
+    """What it needs of daemon.ways.Way."""
+
+    peering: Peering
+    salt: Salt | None
+
+    async def open_blocks(self, peer: PeerId) -> Stream: ...
 
 
 class Transfer:
@@ -35,7 +46,7 @@ class Transfer:
 
     def __init__(
         self,
-        way: Way,
+        way: Carries,
         binding: Binding,
         records: Sequence[WindowRecord],
         base: WindowRecord | None,

@@ -20,6 +20,8 @@ from p2p.frames import Reader, encode_frame, send_body
 from p2p.host import PeerId, Stream
 
 CLAIMS = "/glia/soul/1"
+SOUL_FIND = "/glia/soul/find/1"
+SOUL_BLOCKS = "/glia/soul/blocks/1"
 HANDLER_S = 60.0
 
 _NONCE_BYTES = 32

@@ -23,9 +23,9 @@ SHORT = 60  # too few for anybody to learn from them how fast it computes
 
 
 @contextmanager
-def tiny_gliads(num: int, path: Path) -> Iterator[tuple[Gliad, ...]]:
+def tiny_gliads(num: int, path: Path, width: int = WIDTH) -> Iterator[tuple[Gliad, ...]]:
     """With the tiny model, not yet started."""
-    source = save_model(path / "models" / "tiny", intermediate_size=WIDTH)
+    source = save_model(path / "models" / "tiny", intermediate_size=width)
     (path / "tiny.model").write_text(f'source = "{source}"\ndtype = "float32"\n')
     with gliads(num) as made:
         for each in made:

@@ -49,7 +49,8 @@ def test_every_documented_key_takes_effect(tmp_path: Path) -> None:
         "api": "handshake_timeout_s = 0.5\nmax_clients = 2\nmax_waiting = 1",
         "log": 'level = "debug"\nmax_size = "64 KiB"\nnum_files = 1',
         "conversations": "anonymous_hours = 1.5\nmax_anonymous = 3\nvisibility = 'public'",
-        "checkpoint": 'every_hours = 1\npath = "/s/soul.glia"\nkeep = 0\nlease_hours = 2',
+        "checkpoint": 'every_hours = 1\npath = "/s/soul.glia"\nkeep = 0\nlease_hours = 2\n'
+        "give_windows = true",
         "network": 'enabled = false\nlisten = ["/ip6/::1/tcp/0"]\n'
         f'bootstrap = ["/ip4/127.0.0.1/tcp/1/p2p/{PEER}"]\nmdns = false\npsk = "{"aB" * 32}"\n'
         'announce = "off"\nannounce_hold_s = 1\nreplicas = 0\nupload = "1MiB"\n'

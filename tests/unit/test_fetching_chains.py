@@ -99,6 +99,22 @@ def test_what_is_shown_to_nobody_is_not_offered_with_what_continues_it(
     world(main)
 
 
+def test_what_another_body_of_the_soul_gave_is_not_offered_with_what_continues_it(
+    world: Run,
+) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(40)
+        ours, published = head(chain, 32), node.peering.published
+        published.foreign.expect(ours.window_ids)
+        node.store.put(sealed(ours))
+        published.foreign.settle(ours.window_ids, ours.window_ids)
+        await node.meets("peer", chain)
+        assert (await fetch(node, chain)).num_fetched == 8
+        assert published.record(ours.tip) is published.record(chain.tip) is None
+
+    world(main)
+
+
 def test_a_tip_that_says_to_be_of_an_endless_chain_is_not_walked(world: Run) -> None:
     async def main(node: Node, net: Internet) -> None:
         chain = chain_of(4)
