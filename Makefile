@@ -20,10 +20,10 @@ check: .venv/installed
 	$(BIN)/mypy
 
 bench: setup
-	$(BIN)/python -m simulations.bench $(if $(QUICK),--quick) --json bench.json
+	$(BIN)/python -m simulations.bench $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) --report bench
 
 clean:
-	rm -rf .venv models/smollm2 models/smollm2.model build *.egg-info
+	rm -rf .venv models/smollm2 models/smollm2.model bench build *.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 .venv/installed: requirements.lock pyproject.toml setup/environment.sh

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -19,9 +18,9 @@ from glia.engine.load import LoadSettings, load_model
 from glia.engine.loaded import LoadedModel
 from glia.graph.profile import KvScheme
 from glia.kv.compute import Piece
+from simulations.bench.setting import MODEL_DIR
 from simulations.bench.stock import CacheKind, Stock
 
-_MODEL_DIR = Path(__file__).resolve().parents[2] / "models" / "smollm2"
 _PIECE = 512
 _RESTORED = 4096
 _STEPS = 24
@@ -31,8 +30,8 @@ _GIB = 1 << 30
 
 def run(quick: bool) -> dict[str, Any]:
     """Medians in ms and ratios (above 1: we are faster), by context length."""
-    stock = Stock(_MODEL_DIR, torch.bfloat16)
-    ours = _Ours(load_model(_MODEL_DIR, LoadSettings("bfloat16", 16, KvScheme.BF16, _GIB)))
+    stock = Stock(MODEL_DIR, torch.bfloat16)
+    ours = _Ours(load_model(MODEL_DIR, LoadSettings("bfloat16", 16, KvScheme.BF16, _GIB)))
     figures: dict[str, Any] = {}
     for length in (512, 2048) if quick else (512, 2048, 4096):
         _prefill(figures, ours, stock, length, 3 if quick else 5)

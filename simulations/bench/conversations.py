@@ -10,9 +10,10 @@ from typing import Any
 
 from glia.local import messages as m
 from glia.local import values
-from simulations.bench.end_to_end import MODEL, prompts
+from simulations.bench.end_to_end import prompts
 from simulations.bench.node import Node
 from simulations.bench.report import Row
+from simulations.bench.setting import MODEL
 
 PAST_TOKENS, ANSWER_TOKENS, NEW_TOKENS = 4000, 16, 32
 NUM_AT_ONCE, CONTEXT_TOKENS, NUM_DECODED = 4, 512, 64

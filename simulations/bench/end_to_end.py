@@ -17,9 +17,9 @@ from msgspec import to_builtins
 from glia.local import messages as m
 from simulations.bench.node import Node, resident_bytes
 from simulations.bench.report import Row
+from simulations.bench.setting import MODEL
 from simulations.bench.stock import CacheKind, Stock
 
-MODEL = "smollm2"
 WARM_TOKENS = 4097
 PREFILL_LENGTHS = (512, 2048, 4096)
 DECODE_CONTEXTS = (512, 2048, 4096)

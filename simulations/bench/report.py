@@ -1,104 +1,147 @@
-"""The table of ratios, as text and JSON."""
+"""What was measured against what, and what came of it: as text and as JSON."""
 
 from __future__ import annotations
 
 import json
+import os
 import platform
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Direction = Literal["at least", "at most"]
+Verdict = Literal["goal", "floor", "BELOW", "FAILED", "not measured"]
+MISSED: tuple[Verdict, ...] = ("BELOW", "FAILED")
 
 
 @dataclass(frozen=True)
 class Goal:
-    """One row of the table of ratios to reach."""
+    """One row of what is to be reached.
+
+    Attributes:
+        against: the other side, measured in the same run.
+    """
 
     name: str
     what: str
     direction: Direction
     floor: float
     goal: float
+    against: str = ""
 
-
-GOALS = {
-    goal.name: goal
-    for goal in (
-        Goal("R1", "first token, 4,097 tokens: cold / all windows in L1", "at least", 40, 80),
-        Goal("R2", "same: cold / in L2 only, page cache dropped", "at least", 25, 50),
-        Goal("R2c", "same, the cap of L2 reached and eviction running", "at least", 25, 50),
-        Goal("R3", "same: cold / all windows with a peer on loopback", "at least", 15, 25),
-        Goal("R4", "warm (L1) first token / (forward + memcpy)", "at most", 2.0, 1.3),
-        Goal("R5", "decode tok/s / the better stock cache (worst context)", "at least", 1.0, 1.5),
-        Goal("R6", "cold prefill, stored / stock prefill (worst length)", "at least", 0.85, 1.0),
-        Goal(
-            "R7", "durable ingest of 64 KiB blocks / file write, same syncs", "at least", 0.5, 0.8
-        ),
-        Goal("R7c", "same, the cap reached and eviction running", "at least", 0.5, 0.8),
-        Goal("R8", "64 KiB blocks of a peer, verified, stored / raw TCP", "at least", 0.4, 0.7),
-        Goal("R9", "lease of 512 blocks and reading / memcpy", "at least", 0.5, 0.9),
-        Goal(
-            "R10", "first token, peers lying, stalled, gone / alone (worst)", "at most", 1.1, 1.05
-        ),
-        Goal("C1", "4,000-token conversation after a restart: first token", "at least", 15, 25),
-        Goal("C2", "4 answers at once / one after another: tokens/s", "at least", 1.0, 2.0),
-        Goal("G1", "a capability that was not seen before: ms to check", "at most", 0.2, 0.15),
-        Goal("G2", "an encrypted 64 KiB block: us to open", "at most", 60, 40),
-        Goal("G3", "looking at a window of a peer: % of computing it", "at most", 1.0, 0.5),
-        Goal("R11", "8 conversations, one 2,048-token prompt: tokens", "at most", 2688, 2688),
-    )
-}
+    def verdict(self, value: float) -> Verdict:
+        """goal, floor or BELOW."""
+        sign = 1 if self.direction == "at least" else -1
+        if sign * value >= sign * self.goal:
+            return "goal"
+        return "floor" if sign * value >= sign * self.floor else "BELOW"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measured ratio."""
+    """One measured figure: most are ratios of ours and the other side."""
 
     name: str
     value: float
     ours: str
     other: str
 
-    @property
-    def goal(self) -> Goal:
-        return GOALS[self.name]
+
+@dataclass
+class Report:
+    """Rows in the order of the goals.
+
+    Attributes:
+        parts: where the time goes, by measurement.
+        failed: why a row has no figure, by its name.
+    """
+
+    goals: Sequence[Goal]
+    is_quick: bool
+    rows: dict[str, Row] = field(default_factory=dict)
+    parts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    took_s: float = 0.0
+
+    def verdict(self, goal: Goal) -> Verdict:
+        """Of one row."""
+        if goal.name in self.rows:
+            return goal.verdict(self.rows[goal.name].value)
+        return "FAILED" if goal.name in self.failed else "not measured"
 
     @property
-    def verdict(self) -> str:
-        """goal, floor or below."""
-        sign = 1 if self.goal.direction == "at least" else -1
-        if sign * self.value >= sign * self.goal.goal:
-            return "goal"
-        return "floor" if sign * self.value >= sign * self.goal.floor else "BELOW"
+    def missed(self) -> list[str]:
+        """Rows that are below their floor, or failed."""
+        return [goal.name for goal in self.goals if self.verdict(goal) in MISSED]
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """What the figures were measured on, and how busy it was with other things."""
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
         cpu = next((line.split(":")[1].strip() for line in lines if "model name" in line), "?")
-    return {"cpu": cpu, "system": platform.system(), "python": platform.python_version()}
+    return {
+        "cpu": cpu,
+        "cores": len(os.sched_getaffinity(0)),
+        "load of the last minute": round(os.getloadavg()[0], 2),
+        "system": platform.system(),
+        "python": platform.python_version(),
+    }
 
 
-def as_text(rows: list[Row], parts: Mapping[str, Mapping[str, Any]]) -> str:
+def row_lines(report: Report, goal: Goal) -> list[str]:
+    """A row for people, in two lines."""
+    row = report.rows.get(goal.name)
+    value = "" if row is None else f"{row.value:,.2f}"
+    sign = ">=" if goal.direction == "at least" else "<="
+    limits = f"{sign} {goal.floor:g}", f"{sign} {goal.goal:g}"
+    lines = [
+        f"{goal.name:9} {goal.what:64} {value:>9} {limits[0]:>9} {limits[1]:>9}"
+        f"  {report.verdict(goal)}"
+    ]
+    if row is not None:
+        lines.append(f"{'':9}   ours {row.ours}; {goal.against}: {row.other}")
+    if goal.name in report.failed:
+        lines.append(f"{'':9}   {report.failed[goal.name]}")
+    return lines
+
+
+def as_text(report: Report, about: Mapping[str, Any]) -> str:
     """The table for people, then where the time goes."""
-    lines = [f"{'':4} {'what':58} {'ratio':>8} {'floor':>6} {'goal':>6}  verdict"]
-    for row in rows:
-        goal = row.goal
-        lines.append(
-            f"{row.name:4} {goal.what:58} {row.value:8.2f} {goal.floor:6g} {goal.goal:6g}"
-            f"  {row.verdict:7} ours {row.ours}, other {row.other}"
-        )
-    for part, figures in parts.items():
+    lines = [
+        "gliad, measured" + (" quickly: few repetitions, short prompts" * report.is_quick),
+        ", ".join(f"{name} {value}" for name, value in about.items()),
+        f"in {report.took_s:,.0f} s; rows missed: {', '.join(report.missed) or 'none'}",
+        "",
+        f"{'':9} {'what':64} {'value':>9} {'floor':>9} {'goal':>9}  verdict",
+    ]
+    for goal in report.goals:
+        lines += row_lines(report, goal)
+    for part, figures in report.parts.items():
         lines += ["", part]
-        lines += [f"  {name:44} {_figure(value)}" for name, value in figures.items()]
+        lines += [f"  {name:52} {_figure(value)}" for name, value in figures.items()]
     return "\n".join(lines)
 
 
-def as_json(rows: list[Row], parts: Mapping[str, Mapping[str, Any]]) -> str:
+def as_json(report: Report, about: Mapping[str, Any]) -> str:
     """The same for programs."""
-    listed = [asdict(row) | {"verdict": row.verdict, "what": row.goal.what} for row in rows]
-    return json.dumps({"machine": machine(), "ratios": listed, "parts": parts}, indent=1)
+    listed = []
+    for goal in report.goals:
+        row = report.rows.get(goal.name)
+        found = None if row is None else {"value": row.value, "ours": row.ours, "other": row.other}
+        listed.append(
+            asdict(goal)
+            | (found or {"value": None, "ours": None, "other": None})
+            | {"verdict": report.verdict(goal), "why": report.failed.get(goal.name)}
+        )
+    whole = {
+        "machine": about,
+        "quick": report.is_quick,
+        "took_s": round(report.took_s, 1),
+        "missed": report.missed,
+        "rows": listed,
+        "parts": report.parts,
+    }
+    return json.dumps(whole, indent=1)
 
 
 def _figure(value: object) -> str:

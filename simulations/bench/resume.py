@@ -33,9 +33,10 @@ from p2p.libp2p.network import Network
 from p2p.messages import BLOCKS
 from p2p.provider import InThreads, Provider
 from p2p.upload import UploadLimit
-from simulations.bench.end_to_end import MODEL, WARM_TOKENS, prompts
+from simulations.bench.end_to_end import WARM_TOKENS, prompts
 from simulations.bench.node import Node
 from simulations.bench.report import Row
+from simulations.bench.setting import MODEL
 
 _NETWORK = """[l1]
 size = "1GiB"
@@ -64,7 +65,7 @@ def resumed(text: Sequence[int], reps: int) -> tuple[Row, dict[str, Any]]:
                 raise RuntimeError("another answer")
     ours, other = (median(run.ttft_ms for run in runs) for runs in (found, cold))
     names = sorted({name for run in found for name in run.timings_ms})
-    parts = {f"{n}, ms": median(run.timings_ms.get(n, 0.0) for run in found) for n in names}
+    parts = {f"peer: {n}, ms": median(run.timings_ms.get(n, 0.0) for run in found) for n in names}
     return Row("R3", other / ours, f"{ours:.0f} ms", f"{other:.0f} ms"), parts
 
 
