@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from simulations.bench import audits, conversations, end_to_end, lease, peer, resume, rights, store
+from simulations.bench import (
+    audits,
+    conversations,
+    end_to_end,
+    idle,
+    lease,
+    peer,
+    resume,
+    rights,
+    store,
+)
 from simulations.bench.report import Row
 from simulations.bench.setting import Setting
 
@@ -80,6 +90,7 @@ MEASUREMENTS = (
     ),
     Measurement("fetching from a peer", ("R8",), lambda s: _of_figures("R8", peer.run(s.is_quick))),
     Measurement("lease", ("R9",), lambda s: _of_figures("R9", lease.run(s.is_quick))),
+    Measurement("an idle node", ("R12",), lambda s: _of_one(*idle.weighed(s.is_quick))),
     Measurement("capabilities", ("G1",), lambda s: _of_one(*rights.checked(s.is_quick))),
     Measurement("encrypted blocks", ("G2",), lambda s: _of_one(*rights.opened(s.is_quick))),
     Measurement(

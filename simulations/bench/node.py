@@ -85,12 +85,15 @@ class Node:
                     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def _gliad(self, *args: str) -> None:
-        subprocess.run(
+        done = subprocess.run(
             [*_GLIAD, *args, "--data-dir", str(self.data_dir)],
-            check=True,
-            stdout=subprocess.DEVNULL,
+            check=False,
+            capture_output=True,
+            text=True,
             timeout=_STOP_TIMEOUT_S,
         )
+        if done.returncode:
+            raise RuntimeError(f"gliad {args[0]}: {done.stderr}")
 
 
 @contextmanager
