@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             check_can_plot()
         except CannotPlot as error:
-            parser.error(f"{error}\nhint: .venv/bin/pip install --group plots")
+            parser.error(f"{error}\nhint: .venv/bin/pip install -e '.[plots]'")
     logging.disable(logging.CRITICAL)  # peers that go are no news here
     return _all(args) if args.scenario == "all" else _one(parser, args)
 
@@ -65,7 +65,7 @@ def _one(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     else:
         print(report(scenario, outcome))
     if args.plot and outcome.picture is not None:
-        draw(outcome.picture, f"{scenario.name}: {scenario.claim}", args.plot)
+        draw(outcome.picture, scenario.claim, args.plot)
     return int(not outcome.holds)
 
 

@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
-from simulations.scenarios import churn, eclipse, liars, partition, scale, sybils
+from simulations.scenarios import (
+    churn,
+    eclipse,
+    flock,
+    fork_storm,
+    free_riders,
+    liars,
+    partition,
+    scale,
+    shared_prompt,
+    slow_links,
+    sybils,
+)
 
 SCENARIOS = {
     module.SCENARIO.name: module.SCENARIO
-    for module in (churn, partition, liars, sybils, eclipse, scale)
+    for module in (
+        shared_prompt,
+        flock,
+        fork_storm,
+        slow_links,
+        churn,
+        partition,
+        liars,
+        free_riders,
+        sybils,
+        eclipse,
+        scale,
+    )
 }

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import textwrap
 from pathlib import Path
 
 from simulations.scenario import Picture
+
+_TITLE_WIDTH = 70
 
 
 class CannotPlot(Exception):
@@ -25,7 +28,8 @@ def draw(picture: Picture, title: str, path: Path) -> None:
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot(title=title, xlabel=picture.x, ylabel=picture.y)
+    axes = figure.add_subplot(xlabel=picture.x, ylabel=picture.y)
+    axes.set_title("\n".join(textwrap.wrap(title, _TITLE_WIDTH)))
     for curve in picture.curves:
         axes.plot(curve.x, curve.y, marker="o", label=curve.name)
     if picture.is_log_x:

@@ -22,6 +22,7 @@ from p2p.testing.internet import Internet
 from p2p.testing.simulate import simulate
 from p2p.upload import UploadLimit
 from p2p.walking import Question
+from simulations.virtual.ports import at_once as at_once
 from tests.builders import Chain
 
 T = TypeVar("T")
@@ -88,11 +89,6 @@ class ChainOffer:
 
 def _class(chain: Chain) -> str:
     return chain.records[-1].numerics_class
-
-
-async def at_once(call: Callable[[], T], /) -> T:
-    """Calls that do not block need no thread, and leave virtual time as it is."""
-    return call()
 
 
 async def take_any(*_: object) -> bool:

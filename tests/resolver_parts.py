@@ -27,15 +27,15 @@ from glia.store.published import Published
 from p2p.offer import Candidate
 from p2p.testing.host import SimHost
 from p2p.testing.internet import Internet
+from simulations.virtual.engine import PIECE_TOKENS
+from simulations.virtual.ports import Joined, make_peering
 from tests.builders import CLASS, Chain, make_chain, make_profile
 from tests.exchange_parts import in_world, serve
-from tests.peering_parts import Joined, make_peering
 from tests.store_parts import sealed
 
 PROFILE = make_profile(num_layers=2, kv_heads=4, head_dim=32)
 SIGNER = Signer(b"\7" * 32)
 MIB = 1024 * 1024
-PIECE_TOKENS = 128
 WINDOW_S = PROFILE.block_size / USUAL_SPEED
 
 

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from glia.graph.ids import WindowId
 from glia.store.base import BlockStore, SealedWindow
 from glia.store.disk import DiskStore
-from tests.builders import Chain
+from simulations.virtual.chains import sealed as sealed
 
 FULL = bool(os.environ.get("GLIA_FULL"))
 MIB = 1024 * 1024
-
-
-def sealed(chain: Chain, numbers: Iterable[int] | None = None) -> list[SealedWindow]:
-    """Windows of a chain as they go down."""
-    return [
-        SealedWindow(chain.records[n], chain.keys[n], chain.particles[n])
-        for n in (range(len(chain.records)) if numbers is None else numbers)
-    ]
 
 
 def joined(window: SealedWindow) -> bytes:

@@ -27,7 +27,7 @@ from p2p.testing.internet import Internet
 from p2p.upload import UploadLimit
 from p2p.walking import Question
 from simulations.scenario import Check, Curve, Outcome, Picture, Scenario, Setting, Value
-from simulations.virtual.chains import MODEL, PROFILE, make_chain
+from simulations.virtual.chains import MODEL, SMALL, public_chain
 from simulations.virtual.crowd import MANY, in_crowd, meet_somebody
 from simulations.virtual.library import Library
 
@@ -113,7 +113,7 @@ def stored_in(path: Path, num_windows: int) -> None:
     """An index with so many windows, in chains that have nothing in common."""
     published = Published(path)
     for number in range(num_windows // _CHAIN_WINDOWS):
-        chain = make_chain(number, _CHAIN_WINDOWS, 1)
+        chain = public_chain(number, _CHAIN_WINDOWS, 1)
         published.put(chain.records, [parse_link(data) for data in chain.links])
     published.close()
 
@@ -121,8 +121,8 @@ def stored_in(path: Path, num_windows: int) -> None:
 def asked_of(path: Path, num_windows: int, seed: int) -> Cost:
     """Of one question to a node that has so many windows; it has what is asked for."""
     stored_in(path, num_windows)
-    chain = make_chain(0, _CHAIN_WINDOWS, 1)
-    keys = pairs(chain.keys[1:], asked(_CHAIN_WINDOWS))
+    chain = public_chain(0, _CHAIN_WINDOWS, 1)
+    keys = pairs(chain.keys, asked(_CHAIN_WINDOWS))
 
     async def main(net: Internet) -> Cost:
         index = CountingIndex(path, PUBLISHED_VERSION)
@@ -132,7 +132,7 @@ def asked_of(path: Path, num_windows: int, seed: int) -> Cost:
         await asker.connect(keeper.addresses()[0])
         began_s, before = trio.current_time(), net.trace.counts["sent"]
         stream = await asker.open(keeper.peer_id, FIND)
-        found = await Asking(stream).find(Question(MODEL, PROFILE), keys, want_records=False)
+        found = await Asking(stream).find(Question(MODEL, SMALL), keys, want_records=False)
         assert found[0].num_windows == _CHAIN_WINDOWS
         num_messages = net.trace.counts["sent"] - before
         took_s = trio.current_time() - began_s

@@ -23,7 +23,7 @@ from p2p.testing.names import address_of, peer_id_of
 from p2p.upload import UploadLimit
 from p2p.walking import Question
 from simulations.scenario import Check, Outcome, Scenario, Setting
-from simulations.virtual.chains import CLASS, MODEL, PROFILE, Chain, make_chain
+from simulations.virtual.chains import CLASS, MODEL, SMALL, Chain, public_chain
 from simulations.virtual.crowd import MANY, in_crowd
 from simulations.virtual.library import Library
 
@@ -44,14 +44,14 @@ class Crowded:
 
 
 def wanted() -> Chain:
-    return make_chain(0, NUM_WINDOWS, 1)
+    return public_chain(0, NUM_WINDOWS, 1)
 
 
 async def _answer(kind: Kind, chain: Chain, stream: Stream) -> None:
     await Reader(stream).frame()
     if kind == "is silent":
         await trio.sleep_forever()
-    claimed = FoundChain(NUM_WINDOWS, chain.records[-1].window_id, CLASS, ())
+    claimed = FoundChain(NUM_WINDOWS, chain.tip, CLASS, ())
     said = (claimed,) if kind == "says it has it" else ()
     await stream.send_all(encode_frame(encode(FoundChains(said))))
     await stream.finish()
@@ -76,10 +76,10 @@ async def look_up(host: SimHost, chain: Chain, seed: int) -> PeerId | None:
         return True
 
     open_find: Callable[[PeerId], Awaitable[Stream]] = partial(host.open, protocol=FIND)
-    keys = pairs(chain.keys[1:], asked(NUM_WINDOWS))
+    keys = pairs(chain.keys, asked(NUM_WINDOWS))
     async with trio.open_nursery() as nursery:
         finder = Finder(
-            Question(MODEL, PROFILE, tokens=chain.tokens),
+            Question(MODEL, SMALL, tokens=chain.tokens),
             keys,
             Roads(open_find, host.directory, meet, host.disconnect),
             take_any,

@@ -64,10 +64,10 @@ class Taker(Library):
         self._taken: set[WindowId] = set()
 
     def has(self, chain: Chain) -> bool:
-        return chain.records[-1].window_id in self._taken
+        return chain.tip in self._taken
 
     def add(self, chain: Chain) -> None:
-        self._taken.add(chain.records[-1].window_id)
+        self._taken.add(chain.tip)
 
 
 LIARS = (Liar, Hoarder, Boaster, Staller)

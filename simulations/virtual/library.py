@@ -25,13 +25,13 @@ class Library:
         self._records: dict[bytes, tuple[Chain, int]] = {}
 
     def has(self, chain: Chain) -> bool:
-        return chain.records[-1].window_id in self.chains
+        return chain.tip in self.chains
 
     def add(self, chain: Chain) -> None:
-        self.chains[chain.records[-1].window_id] = chain
-        for at, (record, particle) in enumerate(zip(chain.records, chain.particles, strict=True)):
+        self.chains[chain.tip] = chain
+        for at, record in enumerate(chain.records):
             self._records[record.window_id] = chain, at
-            self._blocks[record.blocks[0]] = particle
+        self._blocks.update(chain.blocks())
 
     def match(
         self, model_id: ModelId, profile_id: ProfileId, keys: Sequence[tuple[int, PrefixKey]]
@@ -40,7 +40,7 @@ class Library:
             Candidate(num, chain.records[num - 1].window_id, CLASS, chain.links)
             for chain in self.chains.values()
             for num, key in keys
-            if num < len(chain.keys) and chain.keys[num] == key
+            if num <= len(chain.keys) and chain.keys[num - 1] == key
         ]
         return sorted(found, key=lambda each: -each.num_windows)
 

@@ -11,7 +11,7 @@ import trio
 
 from glia.errors import BadRequest, MalformedParticle, NetworkError
 from glia.graph.boundaries import announced, asked, pairs
-from glia.graph.ids import PrefixKey, WindowId, digest
+from glia.graph.ids import PrefixKey, WindowId, digest, genesis_prefix
 from glia.graph.link import accept_link
 from glia.graph.window import WindowRecord
 from p2p.announcing import Announcing, Boundary, topic_of
@@ -30,18 +30,14 @@ from p2p.search import Answer
 from p2p.testing.internet import Internet
 from p2p.upload import UploadLimit
 from p2p.walking import Question, Walk
-from simulations.virtual.chains import CLASS, MODEL, PROFILE, Chain
+from simulations.virtual.chains import CLASS, MODEL, SMALL, Chain
 from simulations.virtual.library import Library
+from simulations.virtual.machine import world_s
 
 FETCH_S = 60.0
-STARTED_S = 1_900_000_000.0
+_ROOT = genesis_prefix(MODEL, SMALL.profile_id)
 _FIND_S = 10.0
 _AGAIN_S = 1.0
-
-
-def world_s() -> float:
-    """Seconds since 1970, where every clock is right."""
-    return STARTED_S + trio.current_time()
 
 
 def is_link(key: bytes, value: bytes) -> bool:
@@ -61,11 +57,11 @@ class Fetched:
     is_wrong: bool = False
     took_s: float = 0.0
     num_bytes: int = 0
-    particles: list[bytes] = field(default_factory=list)
+    particles: list[tuple[bytes, ...]] = field(default_factory=list)
 
     async def take(self, record: WindowRecord, particles: Sequence[memoryview | None]) -> None:
         """See p2p.fetching.Sink."""
-        self.particles += [bytes(each or b"") for each in particles]
+        self.particles.append(tuple(bytes(each or b"") for each in particles))
 
 
 class Node:
@@ -165,7 +161,7 @@ class Node:
         now_s = self._now_s()
         self._announcing.add(
             [
-                Boundary(chain.records[n - 1].window_id, chain.keys[n], MODEL, n, now_s, 0.0)
+                Boundary(chain.records[n - 1].window_id, chain.keys[n - 1], MODEL, n, now_s, 0.0)
                 for n in announced(len(chain.records))
             ],
             now_s,
@@ -223,7 +219,7 @@ class Node:
             return
         fetched.is_found = True
         session = Session(
-            answer.records, answer.base, PROFILE, answer.providers, now_s=trio.current_time()
+            answer.records, answer.base, SMALL, answer.providers, now_s=trio.current_time()
         )
         async with trio.open_nursery() as nursery:
             get = Fetch(session, self._to_blocks, fetched, self._done, nursery)
@@ -233,13 +229,13 @@ class Node:
 
     async def _find(self, chain: Chain, num_here: int) -> Answer | None:
         here = {record.window_id: record for record in chain.records[:num_here]}
-        question = Question(MODEL, PROFILE, tokens=chain.tokens, classes=(CLASS,), held=here.get)
+        question = Question(MODEL, SMALL, tokens=chain.tokens, classes=(CLASS,), held=here.get)
         counts = [num for num in asked(len(chain.records)) if num > num_here]
-        keys = pairs(chain.keys[1:], counts)
+        keys = pairs(chain.keys, counts)
 
         async def check(_: PeerId, found: FoundChain, walk: Walk) -> bool:
             records = [*chain.records[: found.num_windows - len(walk.records)], *walk.records]
-            hold, may = links_that_hold(found.links, records, chain.keys, self._now_s())
+            hold, may = links_that_hold(found.links, records, (_ROOT, *chain.keys), self._now_s())
             return num_attested([*hold, *may], num_here) >= found.num_windows
 
         roads = Roads(

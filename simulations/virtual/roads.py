@@ -19,6 +19,7 @@ _MEAN_RTT_S = 0.180
 _SPREAD = math.sqrt(2 * math.log(_MEAN_RTT_S / _MEDIAN_RTT_S))
 _LOSSES = (0.01, 0.02, 0.08)
 _BYTES_PER_S = 4e6
+LAN = Link(latency_s=0.0005, bytes_per_s=125e6)
 
 
 def published_roads(seed: int, loss: float | None = None) -> Callable[[str, str], Link]:

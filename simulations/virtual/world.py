@@ -14,9 +14,10 @@ from p2p.host import Found
 from p2p.testing.internet import Internet
 from p2p.testing.names import address_of, peer_id_of
 from p2p.testing.simulate import simulate
-from simulations.virtual.chains import Chain, make_chain
+from simulations.virtual.chains import Chain, public_chain
 from simulations.virtual.library import Library
-from simulations.virtual.node import STARTED_S, Fetched, Node
+from simulations.virtual.machine import STARTED_S
+from simulations.virtual.node import Fetched, Node
 from simulations.virtual.roads import published_roads
 
 T = TypeVar("T")
@@ -107,7 +108,7 @@ class World:
     def new_chains(self, num: int) -> list[Chain]:
         """Chains that nobody has yet."""
         first, size = len(self.chains), self.town.num_windows
-        made = [make_chain(first + at, size, _SIGNED_S) for at in range(num)]
+        made = [public_chain(first + at, size, _SIGNED_S) for at in range(num)]
         self.chains += made
         return made
 

@@ -15,7 +15,7 @@ from glia.graph.spans import claims
 from p2p import values
 from p2p.attesting import links_that_hold
 from p2p.testing.simulate import simulate
-from simulations.virtual.node import world_s
+from simulations.virtual.machine import world_s
 from simulations.virtual.world import Town, World
 from tests.builders import make_chain
 

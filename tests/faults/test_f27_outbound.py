@@ -37,11 +37,11 @@ from p2p.host import Host, PeerId
 from p2p.messages import BLOCKS, FIND, PARTICLE, GetBlocks, Have, encode
 from p2p.testing.internet import Internet
 from p2p.walking import Question, Walk
+from simulations.virtual.tap import SENTINEL_BYTES, Outbound, found_in
 from tests.announce_parts import now_s
 from tests.builders import MODEL, TINY, Chain, make_chain
 from tests.conversation_parts import SAID, answer_of, attach_of, call_of, opened, turn_of
 from tests.node_parts import FULL
-from tests.outbound import SENTINEL_BYTES, Outbound, found_in
 from tests.resolver_parts import Node, run
 from tests.store_parts import sealed
 
@@ -218,7 +218,8 @@ def test_nothing_private_leaves_the_node(
     async def main(node: Node, net: Internet) -> None:
         stranger = net.host("stranger")
         await node.knows(stranger)
-        out = Outbound(node.peering.host, monkeypatch)
+        out = Outbound()
+        out.tap(node.peering.host)
         async with trio.open_nursery() as nursery:
             world = World(node, nursery)
             for said in everything:

@@ -28,8 +28,8 @@ from p2p.host import PeerId, Stream
 from p2p.peer_key import key_of
 from p2p.testing.internet import Internet
 from p2p.testing.simulate import simulate
+from simulations.virtual.ports import Joined, make_peering
 from tests.group_parts import NOW_S, groups_of
-from tests.peering_parts import Joined, make_peering
 
 T = TypeVar("T")
 

@@ -23,8 +23,8 @@ from p2p.introducing import INTRODUCTION, introducer, introduction, neuron_in
 from p2p.ledger import Ledger
 from p2p.testing.internet import Internet
 from p2p.testing.simulate import simulate
+from simulations.virtual.ports import Joined, make_peering
 from tests.architecture import ROOT
-from tests.peering_parts import Joined, make_peering
 from tests.vectors.link_reference import read_introduction
 
 PAGE = (ROOT / "p2p/spec/introducing.md").read_text(encoding="utf-8")

@@ -27,7 +27,7 @@ from p2p.source import Verdict
 from p2p.testing.host import SimHost
 from p2p.testing.internet import Internet
 from p2p.testing.simulate import simulate
-from tests.peering_parts import Joined, make_peering
+from simulations.virtual.ports import Joined, make_peering
 
 MODEL = ModelId(bytes(32))
 OTHER_MODEL = ModelId(b"\1" * 32)

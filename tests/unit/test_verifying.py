@@ -22,9 +22,9 @@ from p2p.messages import FoundChain
 from p2p.provider import InThreads
 from p2p.testing.internet import Internet
 from p2p.walking import Question, Walk
+from simulations.virtual.ports import Joined, make_peering
 from tests.builders import CLASS
 from tests.exchange_parts import in_world
-from tests.peering_parts import Joined, make_peering
 from tests.resolver_parts import PROFILE, chain_of, links_of
 
 NUM_LINKS = 500

@@ -22,9 +22,9 @@ from p2p.frames import Reader
 from p2p.host import PeerId, Stream
 from p2p.showing import GROUP_BLOCKS, GROUP_FIND, decode_show
 from p2p.testing.internet import Internet
+from simulations.virtual.ports import Joined, make_peering
 from tests.exchange_parts import in_world
 from tests.group_parts import Clock, groups_of, peer_named
-from tests.peering_parts import Joined, make_peering
 
 KEYS = [(16, PrefixKey(b"k" * 32)), (20, PrefixKey(b"l" * 32))]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import trio
 
@@ -19,7 +21,14 @@ from p2p.testing.gossip import SimGossip
 from p2p.testing.host import SimHost
 from p2p.testing.internet import Internet
 from p2p.testing.records import SimDirectory
-from tests.exchange_parts import at_once
+
+T = TypeVar("T")
+NOBODY = Signer(bytes(32))
+
+
+async def at_once(call: Callable[[], T], /) -> T:
+    """Calls that do not block need no thread, and leave virtual time as it is."""
+    return call()
 
 
 class SimPorts:
@@ -71,7 +80,11 @@ class Joined:
 
 
 def make_peering(
-    directory: Path, join: Joined, *bootstrap: str, accept: str | tuple[str, ...] = "known"
+    directory: Path,
+    join: Joined,
+    *bootstrap: str,
+    accept: str | tuple[str, ...] = "known",
+    signer: Signer = NOBODY,
 ) -> Peering:
     """Its stores are opened here, and closed with the process."""
     directory.mkdir(exist_ok=True)
@@ -79,7 +92,7 @@ def make_peering(
     peering = Peering(
         config,
         join,
-        Signer(bytes(32)),
+        signer,
         Published(directory / "published"),
         Heard(directory / "heard"),
         PeerFile(directory / "peers.json"),
