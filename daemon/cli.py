@@ -22,6 +22,7 @@ from daemon.verbs import (
     doctor,
     fetch,
     forget,
+    grants,
     groups,
     links,
     models,
@@ -43,7 +44,7 @@ from glia.errors import BadRequest, GliaError
 
 _GROUPS = (
     node, config, doctor, unit, models, run, chat, conversations, forget, publish, recall, ps,
-    peers, where, links, audit, fetch, trace, verify, groups, soul, checkpoint, store,
+    peers, where, links, audit, fetch, trace, verify, groups, grants, soul, checkpoint, store,
 )  # fmt: skip
 
 Verb = Callable[[argparse.Namespace], int]

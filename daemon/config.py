@@ -143,13 +143,18 @@ def load_config(data_dir: Path, file: Path | None, environ: Mapping[str, str]) -
 Reader = Callable[[Table, str, Any], Any]
 
 
+def parse_size(text: str) -> int | None:
+    """Bytes, written like 1GiB; None where it is no size."""
+    match = _SIZE.fullmatch(text)
+    return None if match is None else int(float(match[1]) * _UNITS[match[2]])
+
+
 def _size(low: int, high: int = 64 * TIB) -> Reader:
     def read(table: Table, key: str, default: int) -> int:
         text = table.text(key, f"{default}B")
-        match = _SIZE.fullmatch(text)
-        if match is None:
+        size = parse_size(text)
+        if size is None:
             raise table.error(key, f"not a size: {text[:40]!r}", hint='write it like "1GiB"')
-        size = int(float(match[1]) * _UNITS[match[2]])
         if not low <= size <= high:
             raise table.error(key, f"must be from {_text(low)} to {_text(high)}")
         return size

@@ -151,6 +151,7 @@ def _grant(table: Table, call: Grant, whom: _Whom) -> GrantReply:
         granted_s=now_s,
         model_id=call.model_id,
         until_s=None if call.expires_s is None else now_s + call.expires_s,
+        bytes_per_hour=call.bytes_per_hour,
     )
     row = table.grant(row.group_id, wanted)
     text = ""

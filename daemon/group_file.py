@@ -50,6 +50,7 @@ class MemberRow(Struct, frozen=True):
 
     neuron, peer: who it is: one of them, until a card says both.
     until_s: when that ends; None: when it is revoked.
+    bytes_per_hour: what one server gives it at most; None: no limit.
     holders: peer keys that capabilities were signed for.
     """
 
@@ -60,6 +61,7 @@ class MemberRow(Struct, frozen=True):
     model_id: _Key | None = None
     until_s: int | None = None
     holders: tuple[_Key, ...] = ()
+    bytes_per_hour: int | None = None
 
 
 class GroupRow(Struct, frozen=True, forbid_unknown_fields=True):

@@ -49,6 +49,7 @@ def member_value(row: MemberRow) -> MemberValue:
         peer=peer_text(row.peer),
         model_id="" if row.model_id is None else row.model_id.hex(),
         until_s=row.until_s,
+        bytes_per_hour=row.bytes_per_hour,
     )
 
 

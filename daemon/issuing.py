@@ -90,7 +90,7 @@ def scope_of(row: GroupRow, member: MemberRow, now_s: int, life_s: int) -> Scope
         expires_s=end_s,
         model_id=None if member.model_id is None else ModelId(member.model_id),
         roots=None if had is None else had.roots,
-        bytes_per_hour=None if had is None else had.bytes_per_hour,
+        bytes_per_hour=_least(member.bytes_per_hour, None if had is None else had.bytes_per_hour),
     )
     if had is not None and not (Op.DELEGATE in had.ops and scope.is_within(had)):
         raise NotPermitted(
@@ -98,6 +98,11 @@ def scope_of(row: GroupRow, member: MemberRow, now_s: int, life_s: int) -> Scope
             hint=f"gliad group show {shlex.quote(row.name)}",
         )
     return scope
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    """Of two limits the lower one; None is none."""
+    return min((each for each in (one, other) if each is not None), default=None)
 
 
 def joined(row: GroupRow | None, given: Given, now_s: int) -> GroupRow:

@@ -6,6 +6,7 @@ import argparse
 import math
 from pathlib import Path
 
+from daemon.config import parse_size
 from daemon.network_config import NetworkFlags
 from glia.errors import BadRequest
 
@@ -75,6 +76,14 @@ def seconds(text: str) -> float:
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"not a number of seconds: {text!r}")
     return value
+
+
+def size(text: str) -> int:
+    """Bytes, as 512MiB."""
+    found = parse_size(text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"not a size, as 512MiB or 1GiB: {text[:20]!r}")
+    return found
 
 
 def duration(text: str) -> int:

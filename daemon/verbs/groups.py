@@ -1,32 +1,27 @@
-"""group, grant, revoke: who may read what only some may."""
+"""group: what only some may read, and who they are."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from daemon import show
-from daemon.commands import addressed
-from daemon.verbs.arguments import absolute, duration
-from daemon.verbs.text import model_id_of
+from daemon.verbs.arguments import absolute
+from daemon.verbs.group_report import report_group
+from daemon.verbs.handed import handed
 from glia.client import Client
 from glia.errors import BadRequest, NotPermitted
-from glia.graph.capability import Op
-from glia.graph.grant import CARD_TEXT, GRANT_TEXT
+from glia.graph.grant import GRANT_TEXT
 from glia.graph.ids import short
 from glia.local.group_values import GroupValue, MemberValue
 
 _ID_END = 10  # characters of a peer's id
-_MAX_FILE_BYTES = 128 * 1024
-_WHENCE = "`group card` prints a card, on the node that joins; `grant CARD` a grant, on the other"
 
 
 def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
-    """Declare this module's verbs."""
+    """Declare this module's verb."""
     group = verbs.add_parser(
         "group",
         parents=[common],
@@ -37,41 +32,6 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     group.add_argument("--json", action="store_true")
     group.set_defaults(verb=_list)
     _add_group_verbs(group.add_subparsers(metavar="create|list|show|join|card|rotate|leave"))
-    grant = verbs.add_parser(
-        "grant",
-        parents=[common],
-        help="let a node read a group, and more",
-        description="WHO is a neuron's id, a peer's id or how that ends, or a card (its text, a "
-        "FILE with it, or - for stdin), which the other node's `gliad group card` prints. For a "
-        "card the grant is printed, for its node's `gliad group join`; others ask for it.",
-    )
-    grant.add_argument("who", metavar="WHO")
-    _add_group_flag(grant)
-    grant.add_argument("--model", metavar="MODEL", help="of this model alone")
-    grant.add_argument(
-        "--ops",
-        type=_ops,
-        default=Op.FETCH,
-        metavar="OPS",
-        help="of fetch,announce,delegate (default fetch)",
-    )
-    grant.add_argument(
-        "--expires", type=duration, metavar="1h", help="when it ends (default: when it is revoked)"
-    )
-    grant.add_argument("--json", action="store_true")
-    grant.set_defaults(verb=_grant)
-    revoke = verbs.add_parser(
-        "revoke",
-        parents=[common],
-        help="take back what was granted, and begin a new epoch",
-        description="What WHO could read until now it can read still; nothing new. Nodes that "
-        "are online know within a minute; others serve it until its capability expires, an hour "
-        "at most, a day where the grant was handed over. WHO may be a token's id, too.",
-    )
-    revoke.add_argument("who", metavar="WHO", help="as grant has it, or how `group show` shows it")
-    _add_group_flag(revoke)
-    revoke.add_argument("--json", action="store_true")
-    revoke.set_defaults(verb=_revoke)
 
 
 def _add_group_verbs(verbs: Any) -> None:
@@ -104,21 +64,6 @@ def _add_group_verbs(verbs: Any) -> None:
         parser.set_defaults(verb=verb)
 
 
-def _add_group_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--group", required=True, metavar="G", help="its name here, or how its id begins"
-    )
-
-
-def _ops(text: str) -> Op:
-    ops = Op(0)
-    for word in text.split(","):
-        if word.upper() not in Op.__members__:
-            raise argparse.ArgumentTypeError(f"not of fetch, announce, delegate: {word!r}")
-        ops |= Op[word.upper()]
-    return ops
-
-
 # -- group -----------------------------------------------------------------------------------
 
 
@@ -149,7 +94,7 @@ def _row(group: GroupValue) -> tuple[str, ...]:
 def _create(args: argparse.Namespace) -> int:
     with Client.connect(args.data_dir) as client:
         group = client.create_group(args.group)
-    return _changed(
+    return report_group(
         args,
         group,
         f"group {group.name} is made: gliad grant WHO --group {shlex.quote(args.group)}",
@@ -194,7 +139,7 @@ def _member_row(member: MemberValue, now_s: float) -> tuple[str, ...]:
 
 def _join(args: argparse.Namespace) -> int:
     with Client.connect(args.data_dir) as client:
-        joined = client.join_group(_text(args.source, GRANT_TEXT))
+        joined = client.join_group(handed(args.source, GRANT_TEXT))
     if not joined:
         raise NotPermitted(
             "that node grants this one nothing",
@@ -221,7 +166,7 @@ def _card(args: argparse.Namespace) -> int:
 def _rotate(args: argparse.Namespace) -> int:
     with Client.connect(args.data_dir) as client:
         group = client.rotate_group(args.group)
-    return _changed(args, group, f"group {group.name} is in epoch {group.epoch}")
+    return report_group(args, group, f"group {group.name} is in epoch {group.epoch}")
 
 
 def _leave(args: argparse.Namespace) -> int:
@@ -240,76 +185,6 @@ def _leave(args: argparse.Namespace) -> int:
         return 0
     erased = f"{reply.num_windows:,} windows ({show.size(reply.freed_bytes)}) and its secrets"
     show.note(f"group {args.group} is left: {erased} are gone; conversations keep what was said")
-    return 0
-
-
-# -- grant and revoke ------------------------------------------------------------------------
-
-
-def _grant(args: argparse.Namespace) -> int:
-    who = _text(args.who, CARD_TEXT)
-    with Client.connect(args.data_dir) as client:
-        model_id = model_id_of(client.models(), args.model) if args.model is not None else None
-        reply = client.grant(args.group, who, args.ops, model_id=model_id, expires_s=args.expires)
-    if args.json:
-        show.as_json({"member": reply.member, "grant": reply.grant or None})
-        return 0
-    if reply.grant:
-        show.line(reply.grant)
-        show.note("to be handed over: gliad group join GRANT, there")
-    else:
-        hint = "it asks for it, once it was told where: gliad group join ADDRESS, there"
-        show.note(f"granted {', '.join(reply.member.ops)}; {hint}; gliad id shows this node's")
-    return 0
-
-
-def _revoke(args: argparse.Namespace) -> int:
-    with Client.connect(args.data_dir) as client:
-        group = client.revoke(args.group, _text(args.who, CARD_TEXT))
-    return _changed(args, group, f"revoked; group {group.name} is in epoch {group.epoch}")
-
-
-def _text(said: str, kind: str) -> str:
-    """Of a card or a grant: itself, what is in a file, or on stdin; what names somebody, as it is.
-
-    Raises: BadRequest (the other of the two; a file without one, or that is not there).
-    """
-    text = said.strip()
-    if not text.startswith((CARD_TEXT, GRANT_TEXT)):
-        if not _is_path(said):
-            return said
-        text = _content(said)
-    if text.startswith(kind):
-        return text
-    other = "a card" if text.startswith(CARD_TEXT) else "a grant"
-    if text.startswith((CARD_TEXT, GRANT_TEXT)):
-        raise BadRequest(f"that is {other}, not a {kind[5:-1]}", hint=_WHENCE)
-    raise BadRequest(f"{said[:80]}: neither a card nor a grant", hint=_WHENCE)
-
-
-def _is_path(said: str) -> bool:
-    if said.startswith(("/ip4/", "/ip6/", "/dns")):  # a peer's address
-        return False
-    return said == "-" or "/" in said or Path(said).is_file()
-
-
-def _content(said: str) -> str:
-    try:
-        if said == "-":
-            return sys.stdin.read(_MAX_FILE_BYTES).strip()
-        with Path(said).open(encoding="utf-8") as file:
-            return file.read(_MAX_FILE_BYTES).strip()
-    except OSError as error:
-        raise BadRequest(f"{said[:80]}: {error.strerror}", hint=_WHENCE) from error
-    except UnicodeDecodeError as error:
-        raise BadRequest(f"{said[:80]}: neither a card nor a grant", hint=_WHENCE) from error
-
-
-def _changed(args: argparse.Namespace, group: GroupValue, said: str) -> int:
-    if args.json:
-        show.as_json(group)
-    else:
-        show.note(addressed(said, args.data_dir))
     return 0
 
 

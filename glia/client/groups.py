@@ -59,12 +59,13 @@ class GroupCalls(Caller):
         *,
         model_id: ModelId | None = None,
         expires_s: int | None = None,
+        bytes_per_hour: int | None = None,
     ) -> m.GrantReply:
         """Grant a neuron, a peer or whoever a card is of something, in place of what it had.
 
         Raises: NotPermitted (this node may not), BadRequest, NotFound, QuotaExceeded.
         """
-        call = m.Grant(self._id(), group, who, int(ops), model_id, expires_s)
+        call = m.Grant(self._id(), group, who, int(ops), model_id, expires_s, bytes_per_hour)
         return self._call(call, m.GrantReply)
 
     def revoke(self, group: str, who: str) -> group_values.GroupValue:

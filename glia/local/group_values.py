@@ -14,6 +14,7 @@ class MemberValue(Struct, frozen=True):
     ops: of fetch, announce, delegate.
     model_id: hex; "": any model.
     granted_s, until_s: seconds since 1970, UTC; until_s None: until it is revoked.
+    bytes_per_hour: what one server gives it at most; None: no limit.
     """
 
     ops: list[str]
@@ -22,6 +23,7 @@ class MemberValue(Struct, frozen=True):
     peer: str = ""
     model_id: str = ""
     until_s: int | None = None
+    bytes_per_hour: int | None = None
 
 
 class GroupValue(Struct, frozen=True):

@@ -128,6 +128,13 @@ def test_what_is_granted(gliad: FakeGliad, capfd: Any) -> None:
     assert "granted fetch" in said.err
     call = sent(gliad, m.Grant)
     assert (call.group, call.who, call.ops) == ("friends", "ab" * 32, 1)
+    assert call.bytes_per_hour is None
+    say(capfd, "grant", "ab" * 32, "--group", "friends", "--hourly", "1.5GiB")
+    assert gliad.calls[-1].bytes_per_hour == 3 * 2**29  # type: ignore[attr-defined]
+    for wrong in ("1", "0B", "much"):
+        with pytest.raises(SystemExit):
+            say(capfd, "grant", "ab" * 32, "--group", "friends", "--hourly", wrong)
+        assert "not a size" in capfd.readouterr().err
     assert (call.model_id, call.expires_s) == (None, None)
     words = ("--model", "tiny", "--ops", "fetch,delegate", "--expires", "30m", "--json")
     found = say(capfd, "grant", "x", "--group", "f", *words).json

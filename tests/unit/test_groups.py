@@ -245,6 +245,16 @@ def test_limits_of_a_grant_are_in_the_capability(world: World) -> None:
     assert parse_chain(world.nodes["bob"].capability(world.group)).scope.model_id is None
 
 
+def test_a_rate_is_in_the_capability_and_handed_on_no_higher(world: World) -> None:
+    world.grant("bob", Op.FETCH | Op.DELEGATE, bytes_per_hour=5000)
+    world.renew("bob")
+    for asked, given in ((None, 5000), (9000, 5000), (100, 100)):
+        world.grant("cyd", giver="bob", bytes_per_hour=asked)
+        world.renew("cyd", giver="bob")
+        scope = parse_chain(world.nodes["cyd"].capability(world.group)).scope
+        assert scope.bytes_per_hour == given
+
+
 @pytest.mark.spec(49)
 def test_a_delegate_hands_on_less_and_revokes_nothing(world: World) -> None:
     world.grant("bob", Op.FETCH | Op.DELEGATE)

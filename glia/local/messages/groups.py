@@ -86,6 +86,7 @@ class Grant(Call, frozen=True):
     who: a neuron's id, a peer's id or how that ends, or a card's text.
     ops: 1 fetch, 2 announce, 4 delegate, added up.
     expires_s: seconds until that ends; None: when it is revoked.
+    bytes_per_hour: what one server gives it at most; None: no limit.
     """
 
     group: GroupText
@@ -93,6 +94,7 @@ class Grant(Call, frozen=True):
     ops: Annotated[int, Meta(ge=1, le=7)] = 1
     model_id: Name | None = None
     expires_s: Annotated[int, Meta(ge=1, le=2**40)] | None = None
+    bytes_per_hour: Annotated[int, Meta(ge=1, le=2**53)] | None = None
 
 
 class GrantReply(Reply, frozen=True):
