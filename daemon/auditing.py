@@ -13,8 +13,9 @@ import logging
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 
@@ -27,9 +28,12 @@ from daemon.link import EngineLink
 from daemon.memory import Memory
 from daemon.peering import Peering
 from glia.errors import GliaError
+from glia.graph.equivocation import Equivocation
 from glia.graph.ids import WindowId, short
+from glia.graph.link import Link
 from glia.graph.neuron import NeuronId
 from glia.graph.numerics import CANONICAL
+from glia.graph.profile import KvScheme
 from glia.graph.window import WindowRecord
 from glia.local.messages import AuditedWindow
 from glia.local.values import FindingValue
@@ -77,6 +81,7 @@ class Auditing:
         self._is_dirty = False
         self._wanted = trio.Event()
         memory.examined = self.examined
+        peering.overheard = self.overheard
         memory.sealer.on_acquit = self._acquit
 
     async def run(self) -> None:
@@ -131,6 +136,38 @@ class Auditing:
         if reply.finding.verdict != "clean":
             await self._fell(name, signer, reply.finding)
         return Audit(record, signer, reply)
+
+    async def overheard(
+        self, scheme: KvScheme, chain: Sequence[WindowRecord], links: Sequence[Link]
+    ) -> None:
+        """Who signed two canonical windows that contradict each other computed one otherwise.
+
+        In f32 two processors may round a number to either side: there it is kept, and no more
+        (glia/spec/13-numerics.md). Never raises.
+        """
+        for link in links:
+            span = chain[link.claim.num_before : link.claim.num_windows]
+            if span[-1].numerics_class != CANONICAL or span[-1].group is not None:
+                continue
+            try:
+                take = partial(self._peering.published.promises.take, link, span)
+                found = await trio.to_thread.run_sync(take)
+                await self._contradicted(scheme, found)
+            except GliaError as error:
+                _log.warning("what neurons signed is not kept: %s", error)
+
+    async def _contradicted(self, scheme: KvScheme, found: Sequence[Equivocation]) -> None:
+        self._counters["equivocations"] += len(found)
+        for each in found:
+            if scheme is KvScheme.F32 or each.signer == self._peering.signer.neuron:
+                _log.warning("neuron %s signed two windows in place of one", each.signer.hex())
+                continue
+            why = (
+                f"canonical windows {short(each.one.window.window_id)} and "
+                f"{short(each.other.window.window_id)} of the same tokens"
+            )
+            await self._caught(each.signer, why, [])
+            await self._peering.save_neurons()
 
     async def trust(self, neuron: NeuronId, word: Word) -> None:
         """Do as the user says. Raises: StoreBroken, StoreFull."""
@@ -223,16 +260,23 @@ class Auditing:
             and signer is not None
             and signer != self._peering.signer.neuron
         )
-        names: Iterable[WindowId] = [name]
         if is_liar and signer is not None:
-            self._peering.neurons.caught(signer, why, time.time())
-            self._counters["neurons_caught"] += 1
-            names = [name, *await self._condemning.attested_by(signer)]
-            _log.warning("neuron %s lied: %s", signer.hex(), why)
+            await self._caught(signer, why, [name])
         else:
             _log.info("not used: %s", why)
-        await self._condemning.condemn([*names], signer if is_liar else None)
+            await self._condemning.condemn([name], None)
+            self._is_dirty = True
+            self._wanted.set()
         await self._peering.save_neurons()
+
+    async def _caught(self, signer: NeuronId, why: str, names: Sequence[WindowId]) -> None:
+        """Believe it in nothing; these windows and all that it attested are used no more."""
+        self._peering.neurons.caught(signer, why, time.time())
+        self._counters["neurons_caught"] += 1
+        _log.warning("neuron %s lied: %s", signer.hex(), why)
+        await self._condemning.condemn(
+            [*names, *await self._condemning.attested_by(signer)], signer
+        )
         self._is_dirty = True
         self._wanted.set()
 

@@ -152,11 +152,12 @@ class ChainFetching:
             provides.append(Provides(peer, num))
             is_passed_on = self._peering.believing.passes_on(peer)
             holding = await verified(self._peering.verify, data, chain, self._keys, time.time())
+            await self._peering.overheard(self._binding.profile.scheme, chain, holding[0])
             for kind, links in zip((hold, may), holding, strict=True):
                 kind += [
                     link
                     for link in links
-                    if takes(link.signer)
+                    if (takes(link.signer) and self._peering.believing.may_count(link.signer))
                     or (is_passed_on and self._peering.believing.may_count(link.signer))
                 ]
         if not provides:

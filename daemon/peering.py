@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 
@@ -24,7 +24,10 @@ from daemon.peer_file import PeerFile
 from daemon.remembering import Remembering
 from glia.errors import BadRequest, GliaError, NetworkError, PeerUnreachable
 from glia.graph.ids import ModelId, PrefixKey
+from glia.graph.link import Link
 from glia.graph.neuron import Signer
+from glia.graph.profile import KvScheme
+from glia.graph.window import WindowRecord
 from glia.store.heard import Heard
 from glia.store.published import Published
 from p2p.bulk.client import BulkDialer
@@ -42,6 +45,7 @@ from p2p.showing import GROUP_BLOCKS
 from p2p.spare import SpareStreams
 from p2p.upload import UploadLimit
 
+Overheard = Callable[[KvScheme, Sequence[WindowRecord], Sequence[Link]], Awaitable[None]]
 _STARTED = trio.TASK_STATUS_IGNORED
 _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 60.0
@@ -68,6 +72,8 @@ class Peering:
         counters: of faults, and of the bulk path.
         why_off: why the network is off now; "" while it is on.
         settled: set when it is on for the first time, or was seen not to come on.
+        overheard: told of links that hold, with how the windows of the chain are stored that they
+            attest.
         on_up: called each time that new ports are on the network; topics are to be joined again.
     """
 
@@ -88,6 +94,7 @@ class Peering:
         self.ledger, self.kept = self._remembering.ledger, self._remembering.kept
         self.neurons = self._remembering.neurons
         self.save_neurons = self._remembering.save_neurons
+        self.overheard: Overheard = _nothing
         self.hints = Hints(secrets.token_bytes(32), self.ledger.is_proven)
         self.believing = Believing(
             config, self.ledger, self.neurons, signer.neuron, self._connections
@@ -350,3 +357,9 @@ def open_peering(
     stack.callback(heard.close)
     files = PeerFile(paths.peers), NeuronFile(paths.neurons)
     return Peering(config, join, signer, published, heard, *files)
+
+
+async def _nothing(
+    _scheme: KvScheme, _chain: Sequence[WindowRecord], _links: Sequence[Link]
+) -> None:
+    """Nobody listens."""

@@ -26,6 +26,8 @@ from glia.local.messages import (
     AuditReply,
     Calibrate,
     Done,
+    Evidence,
+    EvidenceReply,
     Neurons,
     NeuronsReply,
     Progress,
@@ -37,9 +39,10 @@ from glia.store.foreign import Looked
 from p2p.accepting import STRANGER
 from p2p.auditing import rate_of
 
-TruthCall = Audit | Calibrate | Neurons | Trust
+TruthCall = Audit | Calibrate | Evidence | Neurons | Trust
 
 _PART_NEURONS = 500
+_PART_BYTES = 900 * 1024
 _MOST_FOUND = 1000
 _SYSTEM = random.SystemRandom()
 
@@ -60,11 +63,26 @@ async def answer(parts: Parts, call: TruthCall, post: Deliver) -> Reply:
         case Neurons():
             known = await _neurons(peering)
             return NeuronsReply(call.id, known[call.start :][:_PART_NEURONS], len(known))
+        case Evidence():
+            return await trio.to_thread.run_sync(_evidence, peering, call)
         case Trust():
             if call.neuron == peering.signer.neuron:
                 raise BadRequest("this node's own neuron is its own", hint="gliad id")
             await auditing.trust(NeuronId(call.neuron), call.word)
             return Done(call.id)
+
+
+def _evidence(peering: Peering, call: Evidence) -> EvidenceReply:
+    """Blocking. Raises: StoreBroken."""
+    every = peering.published.promises.evidence()
+    proofs = [each.encoding for each in every if each.signer == call.neuron]
+    told, num_bytes = list[bytes](), 0
+    for proof in proofs[call.start :]:
+        num_bytes += len(proof)
+        if told and num_bytes > _PART_BYTES:
+            break
+        told.append(proof if len(proof) <= _PART_BYTES else b"")
+    return EvidenceReply(call.id, told, len(proofs))
 
 
 async def _audit(
@@ -169,6 +187,7 @@ async def _neurons(peering: Peering) -> list[NeuronValue]:
     condemned: Counter[bytes] = Counter(
         o.signer for o in origins.values() if o.signer is not None and o.looked is Looked.CONDEMNED
     )
+    proofs = await trio.to_thread.run_sync(peering.published.promises.counts)
     standings, takes = peering.believing.acquaintance.standings(), peering.believing.takes()
     names = dict.fromkeys((*standings, *(name for name, _ in peering.neurons.items()), *came))
     values: list[NeuronValue] = []
@@ -194,6 +213,7 @@ async def _neurons(peering: Peering) -> list[NeuronValue]:
                 num_audited=entry.num_audited,
                 num_clean=entry.num_clean,
                 num_other=len(entry.others),
+                num_equivocations=proofs[neuron],
             )
         )
     return values

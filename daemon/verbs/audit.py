@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from daemon import show
 from daemon.commands import addressed
 from daemon.verbs.arguments import share
 from daemon.verbs.calibrate import NATIVE_DTYPES, calibrate
+from daemon.verbs.evidence import write_evidence
 from daemon.verbs.links import tip_of
 from daemon.verbs.text import model_id_of
 from glia.client import Client
@@ -73,6 +75,12 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     )
     trust.add_argument("neuron", metavar="NEURON", nargs="?", help="its hex digits, or the first")
     trust.add_argument("word", choices=_WORDS, nargs="?")
+    trust.add_argument(
+        "--evidence",
+        metavar="DIR",
+        type=Path,
+        help="write what proves that it signed two canonical windows in place of one",
+    )
     trust.add_argument("--json", action="store_true")
     trust.set_defaults(verb=_trust)
 
@@ -189,7 +197,7 @@ def _known(client: Client, args: argparse.Namespace) -> int:
         for name in (
             "windows_checked", "windows_refused", "windows_audited", "audits_clean",
             "audits_other", "audits_differs", "audits_false", "audits_missed",
-            "windows_condemned", "neurons_caught",
+            "windows_condemned", "neurons_caught", "equivocations",
         )
     }  # fmt: skip
     if args.json:
@@ -209,10 +217,14 @@ def _known(client: Client, args: argparse.Namespace) -> int:
 
 
 def _trust(args: argparse.Namespace) -> int:
+    if args.evidence is not None and (args.neuron is None or args.word is not None):
+        raise BadRequest("the evidence of one neuron, and no word", hint="gliad trust")
     with Client.connect(args.data_dir) as client:
         neurons = client.neurons()
         if args.neuron is not None:
             neuron = _neuron(args.neuron, neurons)
+            if args.evidence is not None:
+                return write_evidence(args.evidence, neuron, client.evidence(neuron), args.json)
             if args.word is not None:
                 client.trust(neuron, args.word)
             neurons = [each for each in client.neurons() if each.neuron == neuron]
@@ -251,6 +263,8 @@ def _row(each: NeuronValue, now_s: float) -> tuple[str, ...]:
     shown = each.trust if each.word == "default" or each.word == each.trust else each.word
     condemned = f", {each.num_condemned:,} not used" if each.num_condemned else ""
     caught = f"{show.span(now_s - each.caught_s)} ago: {each.why}" if each.caught_s else "never"
+    if each.num_equivocations:
+        caught += f"; {each.num_equivocations:,} proven by its signatures (--evidence DIR)"
     return (
         each.neuron.hex()[:_SHORT],
         shown if each.accepted else f"{shown}, not taken",

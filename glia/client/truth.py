@@ -56,6 +56,18 @@ class TruthCalls(Caller):
             if len(found) >= part.total or not part.neurons:
                 return found
 
+    def evidence(self, neuron: NeuronId) -> list[bytes]:
+        """What proves that it signed two canonical windows in place of one.
+
+        Empty ones are larger than a frame.
+        """
+        found: list[bytes] = []
+        while True:
+            part = self._call(m.Evidence(self._id(), neuron, len(found)), m.EvidenceReply)
+            found += part.proofs
+            if len(found) >= part.total or not part.proofs:
+                return found
+
     def trust(self, neuron: NeuronId, word: Literal["own", "known", "never", "default"]) -> None:
         """Take its word from now on, or never. Raises: BadRequest (it is this node's own)."""
         self._call(m.Trust(self._id(), neuron, word), m.Done)

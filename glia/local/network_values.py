@@ -135,6 +135,7 @@ class NeuronValue(Struct, frozen=True):
     num_checked, num_refused: looked at before their first use: that passed, that did not.
     num_audited, num_clean, num_other: computed again; of these held, were of other arithmetic
         lately.
+    num_equivocations: how often it signed two canonical windows in place of one.
     """
 
     neuron: Name
@@ -151,3 +152,4 @@ class NeuronValue(Struct, frozen=True):
     num_audited: int
     num_clean: int
     num_other: int
+    num_equivocations: int = 0

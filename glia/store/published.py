@@ -17,6 +17,7 @@ from glia.graph.neuron import NeuronId
 from glia.graph.window import WindowRecord
 from glia.store.foreign import Foreign
 from glia.store.loose import LooseIndex
+from glia.store.promises import Promises
 from glia.store.published_reader import PublishedReader
 from glia.store.published_rows import (
     COUNTS,
@@ -50,6 +51,7 @@ class Published(PublishedReader):
 
     Attributes:
         foreign: windows that came from peers, published or not.
+        promises: what neurons signed of canonical windows.
     """
 
     def __init__(self, path: Path, *, is_lost: bool = False) -> None:
@@ -60,6 +62,7 @@ class Published(PublishedReader):
         super().__init__(LooseIndex(path, PUBLISHED_VERSION, is_lost=is_lost))
         self._lock = threading.Lock()  # of writing
         self.foreign = Foreign(self._index, self._lock)
+        self.promises = Promises(self._index, self._lock)
 
     def put(
         self, records: Sequence[WindowRecord], links: Sequence[Link] = (), hold_until_s: int = 0
@@ -123,7 +126,8 @@ class Published(PublishedReader):
             change = Publishing(self._index)
             change.take_back(window_ids)
             change.forget_origins(window_ids)
-            if changes := change.changes():
+            changes = [*change.changes(), *self.promises.changes_to_forget(window_ids)]
+            if changes:
                 self._index.erase(changes)
 
     def stats(self) -> PublishedStats:

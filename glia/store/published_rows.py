@@ -11,6 +11,7 @@ s + signer + base + tip, kind -> link id: what a neuron signed once is not signe
 q + signer                   -> its largest sequence
 d + window id                -> when it was last announced
 f + window id                -> whether it came from a peer, what it proved to be, who attests it
+m, y, o, w, e, x             -> what neurons signed of canonical windows (promises.py)
 counts                       -> windows, links
 """
 

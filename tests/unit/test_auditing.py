@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,13 @@ from daemon.condemning import Condemning
 from daemon.loading import make_room_behind
 from daemon.memory import Memory
 from glia.errors import NotFound
-from glia.graph.ids import ModelId, WindowId
+from glia.graph.ids import BlockId, ModelId, WindowId, digest
+from glia.graph.link import Link, sign_link
 from glia.graph.neuron import Signer
+from glia.graph.numerics import CANONICAL
+from glia.graph.profile import KvScheme
+from glia.graph.spans import claims
+from glia.graph.window import WindowRecord
 from glia.local.messages import AuditedWindow, Seal
 from glia.local.values import FindingValue
 from glia.store.foreign import Looked, Origin
@@ -133,8 +139,10 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None
     return begin
 
 
-async def fetched(rig: Rig, chain: Chain = CHAIN, signer: Signer = SIGNER) -> None:
-    await rig.node.meets("peer", chain, links_of(chain, signer=signer))
+async def fetched(
+    rig: Rig, chain: Chain = CHAIN, signer: Signer = SIGNER, peer: str = "peer"
+) -> None:
+    await rig.node.meets(peer, chain, links_of(chain, signer=signer))
     got = await rig.node.resolve(chain)
     assert got.num_windows == len(chain.records)
     await trio.sleep(0.1)  # it is settled
@@ -355,3 +363,67 @@ def test_windows_from_before_nobody_knew_who_attests_them_are_looked_at(tmp_path
     Condemning.load(memory, published)
     assert memory.arrivals.unchecked == set(CHAIN.window_ids)
     published.close()
+
+
+CANON = chain_of(20, seed=7, numerics_class=CANONICAL)
+
+
+def twin_of(chain: Chain) -> list[WindowRecord]:
+    """The same tokens; from the last window but one on other blocks."""
+    found = list(chain.records[:-2])
+    for record in chain.records[-2:]:
+        blocks = tuple(BlockId(digest(name)) for name in record.blocks)
+        found.append(replace(record, prev=found[-1].window_id, blocks=blocks))
+    return found
+
+
+def signed_over(records: Sequence[WindowRecord]) -> list[Link]:
+    return [sign_link(SIGNER, claim, 50 + n, 1) for n, claim in enumerate(claims(records, 0))]
+
+
+@pytest.mark.spec(63)
+@pytest.mark.parametrize("scheme", [KvScheme.BF16, KvScheme.F32])
+def test_who_signed_two_canonical_windows_in_place_of_one_is_never_believed_again(
+    world: Callable[..., None], scheme: KvScheme
+) -> None:
+    """What was fetched is the first; the second need only be shown. In f32 it is kept alone."""
+
+    async def main(rig: Rig) -> None:
+        node, promises = rig.node, rig.node.peering.published.promises
+        await fetched(rig, CANON)
+        await fetched(rig, peer="other")  # native windows of its own, too
+        assert [*promises.evidence()] == []
+        twin = twin_of(CANON)
+        await rig.auditing.overheard(scheme, twin, signed_over(twin))
+        (found,) = promises.evidence()
+        assert {found.one.window.window_id, found.other.window.window_id} == {
+            CANON.records[-2].window_id,
+            twin[-2].window_id,
+        }
+        assert node.counters["equivocations"] == 1
+        entry = node.peering.neurons.entry(SIGNER.neuron)
+        await trio.sleep(0.1)
+        if scheme is KvScheme.F32:
+            assert (entry.word, entry.caught_s) == ("default", 0.0)
+            assert await node.matched(CHAIN) == NUM
+        else:
+            assert entry.word == "never"
+            assert "of the same tokens" in entry.why
+            assert await node.matched(CANON) == 0
+            assert await node.matched(CHAIN) == 0
+        await rig.auditing.overheard(scheme, twin, signed_over(twin))
+        assert node.counters["equivocations"] == 1
+
+    world(main)
+
+
+def test_nobody_is_believed_never_for_signing_the_same_twice(world: Callable[..., None]) -> None:
+    async def main(rig: Rig) -> None:
+        await fetched(rig, CANON)
+        await rig.auditing.overheard(KvScheme.BF16, CANON.records, signed_over(CANON.records))
+        native = twin_of(CHAIN)
+        await rig.auditing.overheard(KvScheme.BF16, native, signed_over(native))
+        assert rig.node.counters["equivocations"] == 0
+        assert rig.node.peering.neurons.entry(SIGNER.neuron).word == "default"
+
+    world(main)

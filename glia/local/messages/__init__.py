@@ -142,6 +142,8 @@ from glia.local.messages.truth import (
     AuditReply,
     Calibrate,
     CalibrateReply,
+    Evidence,
+    EvidenceReply,
     Neurons,
     NeuronsReply,
     Trust,
@@ -178,6 +180,7 @@ ClientMessage = (
     | NextBlock
     | Audit
     | Calibrate
+    | Evidence
     | Neurons
     | Trust
     | Where
@@ -248,6 +251,7 @@ DaemonMessage = (
     | NextBlockReply
     | AuditReply
     | CalibrateReply
+    | EvidenceReply
     | NeuronsReply
     | WhereReply
     | FetchReply
@@ -284,17 +288,17 @@ __all__ = [
     "Calibrate", "CalibrateReply", "Call", "Cancel", "CancelRun", "Card", "CardReply", "Chain",
     "ChainReply", "Check", "CheckReply", "Checkpoint", "CheckpointReply", "ClientMessage",
     "ConversationReply", "Conversations", "ConversationsReply", "CreateGroup", "DaemonMessage",
-    "Done", "Emitted", "EngineStats", "Event", "Evict", "EvictL0", "EvictReply", "Examined",
-    "ExaminedReply", "Explain", "ExplainReply", "Failed", "Fetch", "FetchReply", "Flush", "Forget",
-    "ForgetL0", "ForgetPeer", "ForgetReply", "Fork", "Gc", "GcReply", "Generate", "Generated",
-    "Grant", "GrantReply", "Groups", "GroupsReply", "Heed", "Hello", "Identity", "IdentityReply",
-    "JoinGroup", "Known", "Lease", "Leased", "LeaveGroup", "LeftReply", "Links", "LinksReply",
-    "Match", "Matched", "Meet", "Models", "ModelsReply", "Moves", "MovesReply", "Neurons",
-    "NeuronsReply", "NextBlock", "NextBlockReply", "Peers", "PeersReply", "Progress", "Publish",
-    "PublishReply",
-    "RanAgain", "ReadConversation", "Ready", "Release", "Replay", "Replayed", "Reply",
-    "RerunWindows", "Restore", "RestoreReply", "Revoke", "RotateGroup", "Run", "Runs", "RunsReply",
-    "Sample", "Sampled", "Seal", "Sealed", "ShowGroup", "Shutdown", "Staging", "Status",
-    "StatusReply", "TakeLimits", "Trace", "TraceReply", "Trust", "Welcome", "Where", "WhereReply",
-    "Withdraw", "WithdrawReply", "client_decoder", "daemon_decoder", "encoder",
+    "Done", "Emitted", "EngineStats", "Event", "Evict", "EvictL0", "EvictReply", "Evidence",
+    "EvidenceReply", "Examined", "ExaminedReply", "Explain", "ExplainReply", "Failed", "Fetch",
+    "FetchReply", "Flush", "Forget", "ForgetL0", "ForgetPeer", "ForgetReply", "Fork", "Gc",
+    "GcReply", "Generate", "Generated", "Grant", "GrantReply", "Groups", "GroupsReply", "Heed",
+    "Hello", "Identity", "IdentityReply", "JoinGroup", "Known", "Lease", "Leased", "LeaveGroup",
+    "LeftReply", "Links", "LinksReply", "Match", "Matched", "Meet", "Models", "ModelsReply",
+    "Moves", "MovesReply", "Neurons", "NeuronsReply", "NextBlock", "NextBlockReply", "Peers",
+    "PeersReply", "Progress", "Publish", "PublishReply", "RanAgain", "ReadConversation", "Ready",
+    "Release", "Replay", "Replayed", "Reply", "RerunWindows", "Restore", "RestoreReply", "Revoke",
+    "RotateGroup", "Run", "Runs", "RunsReply", "Sample", "Sampled", "Seal", "Sealed", "ShowGroup",
+    "Shutdown", "Staging", "Status", "StatusReply", "TakeLimits", "Trace", "TraceReply", "Trust",
+    "Welcome", "Where", "WhereReply", "Withdraw", "WithdrawReply", "client_decoder",
+    "daemon_decoder", "encoder",
 ]  # fmt: skip

@@ -83,6 +83,22 @@ class NeuronsReply(Reply, frozen=True):
     total: int
 
 
+class Evidence(Call, frozen=True):
+    """What proves that a neuron signed two canonical windows in place of one, from number `start`
+    on."""
+
+    neuron: Name
+    start: Count = 0
+
+
+class EvidenceReply(Reply, frozen=True):
+    """`proofs`: as glia/spec/21-equivocation.md has them, as many as a frame holds; one that is
+    larger than a frame is empty. `total`: how many there are."""
+
+    proofs: list[bytes]
+    total: int
+
+
 class Trust(Call, frozen=True):
     """Take a neuron's word from now on, or never. Reply: Done.
 
