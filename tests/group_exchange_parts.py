@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from glia.errors import NotPermitted
 from glia.graph.capability import Op, Scope
 from glia.graph.domain import Salt
 from glia.graph.group import Epoch, GroupId, domain_prefix
-from glia.graph.ids import PrefixKey
+from glia.graph.ids import BlockId, PrefixKey
 from glia.graph.link import Link, sign_link
 from glia.graph.neuron import Signer
 from glia.graph.sealed_link import seal_link
@@ -31,7 +31,7 @@ from p2p.group_asking import GroupAsking
 from p2p.group_blocks import GroupBlocks
 from p2p.group_serving import GroupProvider
 from p2p.host import Directory, Host, PeerId, Stream
-from p2p.membership import Ciphertexts, Membership
+from p2p.membership import Ciphertexts, Membership, Sealed
 from p2p.provider import Provider
 from p2p.search import Answer
 from p2p.showing import GROUP_BLOCKS, GROUP_FIND, show
@@ -149,9 +149,14 @@ class Asker:
     sent: bytearray = field(default_factory=bytearray)
     came: bytearray = field(default_factory=bytearray)
     blamed: list[PeerId] = field(default_factory=list)
+    rename: Callable[[Sealed], Sealed] = lambda sealed: sealed
 
     def __post_init__(self) -> None:
         self.known = Ciphertexts(Membership(self.group, self.epochs, self.capability))
+
+    def _sealed(self, peer: PeerId, first: PeerId, name: BlockId) -> Sealed | None:
+        sealed = self.known.block(peer, first, name)
+        return None if sealed is None else self.rename(sealed)
 
     async def open(self, peer: PeerId, protocol: str) -> Stream:
         stream = Tapped(await self.host.open(peer, protocol), self.sent, self.came)
@@ -207,7 +212,7 @@ class Asker:
 
         async def opens(peer: PeerId) -> Stream:
             stream = await self.open(peer, GROUP_BLOCKS)
-            return GroupBlocks(stream, lambda name: self.known.block(peer, answer.peer, name))
+            return GroupBlocks(stream, lambda name: self._sealed(peer, answer.peer, name))
 
         async with trio.open_nursery() as nursery:
             counts = await Fetch(session, opens, taken, lambda _: None, nursery).run()

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from glia.errors import PeerLost
 from glia.graph.capability import Op
-from glia.graph.encrypted import alias_of
+from glia.graph.encrypted import alias_of, encrypt_window
 from glia.graph.group import GroupId
-from glia.graph.ids import BlockId, ModelId
+from glia.graph.ids import BlockId, ModelId, WindowId, digest
 from glia.graph.tokens import pack_tokens
+from p2p.frames import LENGTH, encode_frame
 from p2p.host import Directory, Found, Host, PeerId
+from p2p.messages import encode
+from p2p.offer import Offer
+from p2p.showing import GROUP_FIND, Show
 from p2p.testing.internet import Internet
+from tests.builders import TINY
 from tests.exchange_parts import in_world, meet
-from tests.group_exchange_parts import GOOD, Asker, Member
+from tests.group_exchange_parts import GOOD, Asker, Member, part_of
 from tests.vault_parts import GROUP, NEW, OLD, START, names_of, windows_of
 
 NUM = 40
 WINDOWS = windows_of(num=NUM)
 PEER = PeerId("p")
+BLOCK_BYTES = max(TINY.particle_sizes)
 
 
 @pytest.fixture
@@ -231,3 +239,118 @@ class Listened:
     async def providers(self, key: bytes, limit: int) -> Sequence[Found]:
         self._heard.append(key)
         return await self._directory.providers(key, limit)
+
+
+class Spoiled:
+    """An Offer that changes what a member sends."""
+
+    def __init__(self, offer: Offer, **how: Callable[..., object]) -> None:
+        self._offer, self._how = offer, how
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        call = getattr(self._offer, name)
+        how = self._how.get(name)
+        return call if how is None else lambda *args: how(call(*args), *args)
+
+
+def spoil(member: Member, **how: Callable[..., object]) -> None:
+    honest = member.egress.offer_of
+    member.egress.offer_of = lambda *args: Spoiled(honest(*args), **how)  # type: ignore[method-assign,assignment,return-value]
+
+
+def altered(encoding: bytes) -> bytes:
+    return bytes([*encoding[:-1], encoding[-1] ^ 1])
+
+
+def test_a_window_that_is_not_the_named_one_is_blamed_on_whoever_sent_it(member: Member) -> None:
+    member.publish(WINDOWS)
+    spoil(member, records=lambda found, *_: [altered(each) for each in found])
+
+    async def test(asker: Asker, host: Host) -> None:
+        assert (await asker.find(WINDOWS, [host])).answer is None
+        assert asker.blamed == [host.peer_id]
+
+    asked(member, test)
+
+
+def test_a_window_in_another_s_place_is_blamed_on_nobody(member: Member) -> None:
+    """A relay cannot see it: who sealed it may have lied about what was before it."""
+    member.publish(WINDOWS)
+    others = windows_of(seed=1, num=NUM, base=0)
+    member.publish(others)
+    rows = {each.record.window_id: each for each in part_of(member.node, others).sealed}
+    wrong = rows[others[20].record.window_id].window
+    mine = part_of(member.node, WINDOWS).sealed
+    forged = encrypt_window(
+        NEW, mine[21].record, WINDOWS[21 + START].particles, wrong.window_id, BLOCK_BYTES
+    )
+
+    def chain(_found: list[bytes], _tip: WindowId, end: int, start: int) -> list[bytes]:
+        return [wrong.encoding, forged.window.encoding][max(0, start - 22) : end - 22]
+
+    spoil(
+        member,
+        match=lambda found, *_: [
+            replace(each, tip=forged.window.window_id, num_windows=24) for each in found
+        ],
+        records=chain,
+    )
+
+    async def test(asker: Asker, host: Host) -> None:
+        finding = await asker.find(WINDOWS[:24], [host])
+        assert finding.answer is None
+        assert not asker.blamed
+
+    asked(member, test)
+
+
+@pytest.mark.parametrize("is_named_so", [False, True])
+def test_a_ciphertext_that_does_not_open_is_no_block(member: Member, is_named_so: bool) -> None:
+    """Of other bytes than its name says whoever sent it is to blame; of its own bytes nobody."""
+    member.publish(WINDOWS)
+    spoil(
+        member,
+        read_blocks=lambda found, *_: [
+            None if each is None else memoryview(altered(bytes(each))) for each in found
+        ],
+    )
+
+    async def test(asker: Asker, host: Host) -> None:
+        found = (await asker.find(WINDOWS, [host])).answer
+        assert found is not None
+        if is_named_so:
+            asker.rename = lambda sealed: replace(sealed, name=digest(spoilt(member, sealed.name)))
+        assert (await asker.fetch(found)).windows == []
+        assert asker.blamed == ([] if is_named_so else [host.peer_id])
+
+    asked(member, test)
+
+
+def spoilt(member: Member, name: BlockId) -> bytes:
+    """What comes in place of a sealed block."""
+    room = memoryview(bytearray(1 << 16))
+    (found,) = member.node.raw.read_blocks([name], room)
+    assert found is not None
+    return altered(bytes(found))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_no_show_ends_the_stream_and_nothing_else(member: Member, seed: int) -> None:
+    member.publish(WINDOWS)
+    source = random.Random(seed)
+    frame = encode_frame(encode(Show(GROUP, GOOD)))
+    broken = bytearray(frame)
+    broken[source.randrange(4, 9)] ^= 1 << source.randrange(8)
+    sent = [bytes(broken), encode_frame(source.randbytes(40)), LENGTH.pack(2**31), frame[:-3]]
+
+    async def test(asker: Asker, host: Host) -> None:
+        for data in sent:
+            stream = await asker.host.open(host.peer_id, GROUP_FIND)
+            await stream.send_all(data)
+            await stream.finish()
+            with pytest.raises(PeerLost):
+                await stream.receive_some(1)
+        found = (await asker.find(WINDOWS, [host])).answer
+        assert found is not None
+
+    asked(member, test)
