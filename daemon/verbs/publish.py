@@ -29,7 +29,8 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         description="Show peers a conversation as it is now, or its beginning: full windows only. "
         "Its labels stay, so nothing of what follows is shown. Who asks is answered at once; "
         "others are told of it after network.announce_hold_s. --withdraw ends it all: it is "
-        "shown no longer, and private from then on. What peers took by then stays with them.",
+        "shown no longer, to groups neither, and private from then on. What peers took by then "
+        "stays with them.",
     )
     publish.add_argument("conversation", metavar="CONVERSATION")
     publish.add_argument("--up-to", type=int, metavar="TOKEN", help="so many tokens; default: all")
@@ -110,7 +111,7 @@ def _summary(found: Conversation, now: PublishReply, *, dry: bool) -> str:
     if now.num_windows < num_whole:
         said += f"; {num_whole - now.num_windows:,} more are not stored here any more"
     if any(_is_groups(each.visibility) for each in found.messages):
-        said += "; from what is a group's on, nothing is shown to others"
+        said += "; what is a group's, its members alone are shown, without this"
     if dry:
         return f"{said}. Nothing was published: this is a dry run"
     if not now.num_new:

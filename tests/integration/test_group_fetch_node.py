@@ -103,6 +103,8 @@ def test_what_a_member_computed_another_takes_and_nobody_else(tmp_path: Path) ->
         assert alone["usage"]["cached"]["peers"] == 0
         assert alone["token_ids"] == first["token_ids"]
         assert cyd.counted("prompts_searched") >= 1
+        gone = ada.json("publish", first["conversation"], "--withdraw")
+        assert gone["num_windows"] >= NUM_TOKENS // 16
         for node in (ada, bob):
             node("stop")
             public = Published(node.data_dir / "published")

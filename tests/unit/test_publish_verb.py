@@ -61,7 +61,7 @@ def test_what_is_a_groups_is_not_shown_and_the_reason_is_told(
     assert "group" not in say(capfd, "publish", "story").err
     asked, answered = story.messages
     story.messages[:] = [structs.replace(asked, visibility="group:friends"), answered]
-    assert "what is a group's on, nothing is shown" in say(capfd, "publish", "story").err
+    assert "what is a group's, its members alone are shown" in say(capfd, "publish", "story").err
 
 
 def test_a_dry_run_publishes_nothing_and_says_so(
