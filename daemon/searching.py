@@ -228,7 +228,8 @@ class Searcher:
         hold, may = await verified(
             self._peering.verify, chain.links, records, wanted.keys, self._now_s()
         )
-        await self._peering.overheard(wanted.binding.profile.scheme, records, hold)
+        if wanted.salt is None:  # a group's tokens are on disk as ciphertext alone
+            await self._peering.overheard(wanted.binding.profile.scheme, records, hold)
         hold, may = self._counting(hold), self._counting(may)
         taken = (hold, may) if self._way.vouches(peer) else (self._taken(hold), self._taken(may))
         claimed[peer, chain.tip] = taken
