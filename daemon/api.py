@@ -79,7 +79,7 @@ async def answer(parts: Parts, call: ApiCall, post: Deliver) -> Reply:
     if isinstance(call, LinkCall):
         return await link_answer(parts, call)
     if isinstance(call, CheckpointCall):
-        return await checkpoint_answer(parts, call)
+        return await checkpoint_answer(parts, call, post)
     if isinstance(call, TraceCall):
         return await trace_answer(parts, call, post)
     if isinstance(call, GroupCall):

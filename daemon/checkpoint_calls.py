@@ -7,9 +7,11 @@ from pathlib import Path
 import trio
 
 from daemon.claim_files import read_claim
+from daemon.link import Deliver
 from daemon.parts import Parts
 from daemon.restoring import Planned, Restored
 from daemon.soul_key import read_soul
+from daemon.telling import Tell
 from glia.errors import BadCheckpoint, BadRequest, MalformedParticle
 from glia.local import messages as m
 from glia.local.values import MovedValue, RestoredValue
@@ -21,15 +23,19 @@ _MOST_TOLD = 1000
 _SECOND_US = 1_000_000
 
 
-async def answer(parts: Parts, call: CheckpointCall) -> m.Reply:
+async def answer(parts: Parts, call: CheckpointCall, post: Deliver) -> m.Reply:
     """The reply to a call. Raises: GliaError."""
+
+    def tell(what: str, done: int, total: int) -> None:
+        post(m.Progress(call.id, what, done, total))
+
     match call:
         case m.Checkpoint():
-            return await _checkpoint(parts, call)
+            return await _checkpoint(parts, call, tell)
         case m.Restore():
             path, names, secret = _path(call.path), call.names, call.secret
             restored = await parts.restoring.restore(
-                path, secret, names, dry=call.dry, anyway=call.anyway
+                path, secret, names, dry=call.dry, anyway=call.anyway, tell=tell
             )
             return _restored(call, restored)
         case m.Heed():
@@ -39,8 +45,9 @@ async def answer(parts: Parts, call: CheckpointCall) -> m.Reply:
             return await _moves(parts, call)
 
 
-async def _checkpoint(parts: Parts, call: m.Checkpoint) -> m.CheckpointReply:
-    made = await parts.checkpointing.make(call.names, _path(call.path), is_kept=call.is_kept)
+async def _checkpoint(parts: Parts, call: m.Checkpoint, tell: Tell) -> m.CheckpointReply:
+    path = _path(call.path)
+    made = await parts.checkpointing.make(call.names, path, is_kept=call.is_kept, tell=tell)
     return m.CheckpointReply(
         id=call.id,
         soul=made.soul,

@@ -20,6 +20,7 @@ from daemon.neuron_key import neuron_signer
 from daemon.paths import Paths
 from daemon.soul_key import read_soul
 from daemon.soul_state import SoulState
+from daemon.telling import Tell, Told, tell_nobody, told_from_thread
 from daemon.whole_file import write_private
 from glia.errors import BadRequest, ConversationMoved, GliaError, QuotaExceeded, StoreBroken
 from glia.graph.checkpoint import MAX_CHECKPOINT_BYTES, Checkpoint, names_of, seal_checkpoint
@@ -58,7 +59,14 @@ class Checkpointing:
         self._settings, self._now_s = settings, now_s
         self._made_of: object = None  # what the last one by itself was made of
 
-    async def make(self, names: Sequence[str], path: Path, *, is_kept: bool = True) -> Made:
+    async def make(
+        self,
+        names: Sequence[str],
+        path: Path,
+        *,
+        is_kept: bool = True,
+        tell: Tell = tell_nobody,
+    ) -> Made:
         """Write one of these conversations (none named: of all), whole or not at all.
 
         Args: is_kept: the file stays there, so a claim would appear beside it.
@@ -67,7 +75,7 @@ class Checkpointing:
         """
         async with self._state.changing:
             return await self._make(
-                names, path, is_kept=is_kept, lease_us=self._state.known.lease_us
+                names, path, tell, is_kept=is_kept, lease_us=self._state.known.lease_us
             )
 
     async def run(self) -> None:
@@ -90,7 +98,8 @@ class Checkpointing:
             return
         async with self._state.changing:
             await trio.to_thread.run_sync(_rotate, path, settings.keep)
-            made = await self._make((), path, lease_us=lease_us if settings.lease_hours else 0)
+            until_us = lease_us if settings.lease_hours else 0
+            made = await self._make((), path, tell_nobody, lease_us=until_us)
         self._made_of = now
         _log.info("checkpoint %d of %d conversations", made.sequence, made.num_conversations)
 
@@ -99,7 +108,13 @@ class Checkpointing:
         return {name: self._conversations.head(name).used_us for name in names}
 
     async def _make(
-        self, names: Sequence[str], path: Path, *, is_kept: bool = True, lease_us: int
+        self,
+        names: Sequence[str],
+        path: Path,
+        tell: Tell,
+        *,
+        is_kept: bool = True,
+        lease_us: int,
     ) -> Made:
         soul = await trio.to_thread.run_sync(read_soul, self._paths.soul_key)
         holder = await trio.to_thread.run_sync(neuron_signer, self._paths.neuron_key)
@@ -111,8 +126,8 @@ class Checkpointing:
                 hint="name another file, or gliad restore what that Body makes",
             )
         here, num_moved = self._which(names)
-        past = self._conversations.past(here)
-        files = await trio.to_thread.run_sync(lambda: [past.data(name) for name in here])
+        past, told = self._conversations.past(here), told_from_thread(tell, "reading")
+        files = await trio.to_thread.run_sync(_read, past.data, here, told)
         begins = [self._conversations.head(name).begin for name in here]
         moves = self._state.of(soul.name)
         moves = structs.replace(moves, sequence=moves.sequence + 1)
@@ -127,6 +142,7 @@ class Checkpointing:
             models=names_of(begins),
             files=tuple(data for data in files if data),
         )
+        tell("encrypting", 0, 0)
         size_bytes = await trio.to_thread.run_sync(_write, path, checkpoint, soul)
         await self._state.keep(structs.replace(known, lease_us=lease_us))
         if is_kept:
@@ -144,6 +160,14 @@ class Checkpointing:
         found = self._conversations.names()
         here = [n for n in found if not self._state.elsewhere(self._conversations.head(n).begin)]
         return here, len(found) - len(here)
+
+
+def _read(data_of: Callable[[str], bytes], names: Sequence[str], told: Told) -> list[bytes]:
+    files: list[bytes] = []
+    for done, name in enumerate(names, 1):
+        files.append(data_of(name))
+        told(done, len(names))
+    return files
 
 
 def _write(path: Path, checkpoint: Checkpoint, soul: Soul) -> int:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from daemon.paths import Paths
+from daemon.telling import Told
 from daemon.whole_file import write_private
 from glia.errors import BadCheckpoint, BadRequest, StoreBroken
 from glia.graph.checkpoint import MAX_CHECKPOINT_BYTES
@@ -41,18 +42,22 @@ def finish_restoring(paths: Paths) -> None:
         ) from error
 
 
-def stage(paths: Paths, files: dict[str, bytes], state: bytes) -> None:
+def stage(paths: Paths, files: dict[str, bytes], state: bytes, told: Told) -> None:
     """Have these files, and the state of Souls, moved to their places from now on.
 
-    Args: files: of conversations, by name.
+    Args:
+        files: of conversations, by name.
+        told: called with how many are written, of how many.
     Raises: StoreBroken; then nothing has changed.
     """
     partial = _partial(paths)
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(mode=0o700)
-        for name, data in {**{f"{n}.conv": d for n, d in files.items()}, _STATE: state}.items():
-            write_private(partial / name, data)
+        for done, (name, data) in enumerate(files.items(), 1):
+            write_private(partial / f"{name}.conv", data)
+            told(done, len(files))
+        write_private(partial / _STATE, state)
         sync_directory(partial)
         os.rename(partial, paths.restoring)
         sync_directory(paths.data_dir)

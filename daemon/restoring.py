@@ -29,6 +29,7 @@ from daemon.paths import Paths
 from daemon.restored_files import finish_restoring, read_checkpoint, stage
 from daemon.soul_key import read_soul
 from daemon.soul_state import SoulState
+from daemon.telling import Tell, tell_nobody, told_from_thread
 from daemon.whole_file import write_private
 from glia.errors import BadRequest, GliaError
 from glia.graph.checkpoint import Checkpoint, open_checkpoint, read_files
@@ -98,6 +99,7 @@ class Restoring:
         *,
         dry: bool = False,
         anyway: bool = False,
+        tell: Tell = tell_nobody,
     ) -> Restored:
         """Have a checkpoint's conversations here (none named: all).
 
@@ -110,8 +112,10 @@ class Restoring:
         """
         async with self._state.changing:
             soul = await trio.to_thread.run_sync(self._soul, secret)
+            tell("decrypting", 0, 0)
+            told = told_from_thread(tell, "opening")
             checkpoint = await trio.to_thread.run_sync(
-                lambda: open_checkpoint(read_checkpoint(path), soul), abandon_on_cancel=True
+                lambda: open_checkpoint(read_checkpoint(path), soul, told), abandon_on_cancel=True
             )
             holder = await trio.to_thread.run_sync(neuron_signer, self._paths.neuron_key)
             claim = await trio.to_thread.run_sync(claim_beside, path)
@@ -120,12 +124,12 @@ class Restoring:
             if not anyway:
                 self._check_age(checkpoint, soul, claim, holder.neuron)
             with ExitStack() as held:
-                planned = await self._plan(checkpoint, names, held)
+                planned = await self._plan(checkpoint, names, held, tell)
                 if dry:
                     return Restored(checkpoint, soul.name, planned, None)
                 with trio.CancelScope(shield=True):
                     mine = self._claim_of(checkpoint, soul, claim, holder.neuron, planned)
-                    await self._commit(planned, self._known_after(checkpoint, claim, mine))
+                    await self._commit(planned, self._known_after(checkpoint, claim, mine), tell)
                     written = await self._tell(path, mine, soul)
         self.on_restored([each.name for each in planned])
         return Restored(checkpoint, soul.name, planned, written)
@@ -163,10 +167,11 @@ class Restoring:
             )
 
     async def _plan(
-        self, checkpoint: Checkpoint, names: Sequence[str], held: ExitStack
+        self, checkpoint: Checkpoint, names: Sequence[str], held: ExitStack, tell: Tell
     ) -> tuple[Planned, ...]:
         """Raises: BadRequest, ConversationBusy; afterwards nobody else is at them."""
-        journals = await trio.to_thread.run_sync(read_files, checkpoint)
+        told = told_from_thread(tell, "checking")
+        journals = await trio.to_thread.run_sync(read_files, checkpoint, told)
         found = {
             journal.replay.head.begin.name: (data, journal)
             for data, journal in zip(checkpoint.files, journals, strict=True)
@@ -212,9 +217,10 @@ class Restoring:
             moves = joined(moves, claim) if claim is not None else moves
         return structs.replace(self._state.known.after(moves), lease_us=0)
 
-    async def _commit(self, planned: Sequence[Planned], known: Known) -> None:
+    async def _commit(self, planned: Sequence[Planned], known: Known, tell: Tell) -> None:
         files = {each.name: each.data for each in planned if each.what in ("new", "goes_on")}
-        await trio.to_thread.run_sync(stage, self._paths, files, self._state.encoded(known))
+        told = told_from_thread(tell, "writing", to_the_end=True)
+        await trio.to_thread.run_sync(stage, self._paths, files, self._state.encoded(known), told)
         await trio.to_thread.run_sync(finish_restoring, self._paths)
         self._state.take(known)
         for each in planned:

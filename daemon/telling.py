@@ -13,6 +13,10 @@ Tell = Callable[[str, int, int], None]  # (what, done, total), on the trio threa
 Told = Callable[[int, int], None]  # (done, total), in a worker thread
 
 
+def tell_nobody(_what: str, _done: int, _total: int) -> None:
+    """For what nobody waits for."""
+
+
 def told_from_thread(tell: Tell, what: str, *, to_the_end: bool = False) -> Told:
     """`tell` for the thread that does `what`. It ends the thread's work where gliad ends.
 

@@ -18,6 +18,7 @@ from daemon.conversations import Conversations
 from daemon.memory import Memory
 from daemon.peering import Peering
 from daemon.soul_peers import SoulPeers
+from daemon.telling import tell_nobody
 from glia.errors import GliaError, PeerLost
 from glia.graph.boundaries import asked, pairs
 from glia.graph.chain import prefix_keys
@@ -161,7 +162,7 @@ class Warming:
                 signers={},  # nobody attests them: that they are the Soul's is enough
                 providers=[Provides(peer, walk.num_windows)],
             )
-            await bring(way, self._peering.published.foreign, memory, coming, _tell_nobody)
+            await bring(way, self._peering.published.foreign, memory, coming, tell_nobody)
             await memory.flush([record.window_id for record in walk.records])
         return len(walk.records)
 
@@ -182,7 +183,3 @@ async def _walk(way: _ToBody, peer: PeerId, question: Question, keys: Keys) -> W
             with trio.CancelScope(deadline=trio.current_time() + _RESET_S, shield=True):
                 await stream.reset()
     raise PeerLost(f"peer {peer} took longer than {_ASK_S:g} s")
-
-
-def _tell_nobody(_what: str, _done: int, _total: int) -> None:
-    """It is beside what anybody waits for."""

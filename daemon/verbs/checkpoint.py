@@ -71,8 +71,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 def _checkpoint(args: argparse.Namespace) -> int:
     if args.to is not None:
-        with Client.connect(args.data_dir) as client:
-            made = client.checkpoint(args.to, args.conversations)
+        made = _made(args, args.to, is_kept=True)
         if args.json:
             show.as_json(
                 {name: getattr(made, name) for name in made.__struct_fields__ if name != "id"}
@@ -86,8 +85,7 @@ def _checkpoint(args: argparse.Namespace) -> int:
         )
     path = Path(args.data_dir) / f"checkpoint.{time.time_ns():x}"
     try:
-        with Client.connect(args.data_dir) as client:
-            made = client.checkpoint(path, args.conversations, is_kept=False)
+        made = _made(args, path, is_kept=False)
         with path.open("rb") as file:
             while part := file.read(_COPY_BYTES):
                 show.data(part)
@@ -95,6 +93,17 @@ def _checkpoint(args: argparse.Namespace) -> int:
         path.unlink(missing_ok=True)
     show.note(_summary(made))
     return 0
+
+
+def _made(args: argparse.Namespace, path: Path, *, is_kept: bool) -> CheckpointReply:
+    progress = show.ProgressLine()
+    with Client.connect(args.data_dir) as client:
+        try:
+            return client.checkpoint(
+                path, args.conversations, is_kept=is_kept, on_progress=progress
+            )
+        finally:
+            progress.clear()
 
 
 def _summary(made: CheckpointReply) -> str:
@@ -110,13 +119,18 @@ def _summary(made: CheckpointReply) -> str:
 def _restore(args: argparse.Namespace) -> int:
     secret = secret_of(args.key, args) if args.key is not None else None
     with Client.connect(args.data_dir) as client:
-        got = client.restore(
-            args.file,
-            args.conversations,
-            secret=secret,
-            dry=args.dry_run,
-            anyway=args.anyway,
-        )
+        progress = show.ProgressLine()
+        try:
+            got = client.restore(
+                args.file,
+                args.conversations,
+                secret=secret,
+                dry=args.dry_run,
+                anyway=args.anyway,
+                on_progress=progress,
+            )
+        finally:
+            progress.clear()
         known = {each.model_id for each in client.models()}
     absent = {each.model for each in got.conversations if each.model_id.hex() not in known}
     if args.json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from glia.client.caller import Caller
+from glia.client.caller import Caller, OnProgress
 from glia.client.names import check_names
 from glia.local import messages as m
 
@@ -14,7 +14,12 @@ class CheckpointCalls(Caller):
     """Checkpoints of this Body's Soul."""
 
     def checkpoint(
-        self, path: str | os.PathLike[str], names: Sequence[str] = (), *, is_kept: bool = True
+        self,
+        path: str | os.PathLike[str],
+        names: Sequence[str] = (),
+        *,
+        is_kept: bool = True,
+        on_progress: OnProgress | None = None,
     ) -> m.CheckpointReply:
         """Write conversations (none named: all) to a file that their Soul alone can read.
 
@@ -24,7 +29,7 @@ class CheckpointCalls(Caller):
         """
         check_names(*names)
         call = m.Checkpoint(self._id(), list(names), _absolute(path), is_kept)
-        return self._call(call, m.CheckpointReply)
+        return self._call(call, m.CheckpointReply, on_progress)
 
     def restore(
         self,
@@ -34,6 +39,7 @@ class CheckpointCalls(Caller):
         secret: bytes | None = None,
         dry: bool = False,
         anyway: bool = False,
+        on_progress: OnProgress | None = None,
     ) -> m.RestoreReply:
         """Have a checkpoint's conversations (none named: all) here: all of them, or none.
 
@@ -46,7 +52,7 @@ class CheckpointCalls(Caller):
         """
         check_names(*names)
         call = m.Restore(self._id(), _absolute(path), list(names), secret, dry, anyway)
-        return self._call(call, m.RestoreReply)
+        return self._call(call, m.RestoreReply, on_progress)
 
     def moves(self) -> m.MovesReply:
         """What this Body knows of its Soul's moves."""

@@ -6,7 +6,7 @@ And a claim: another Body has them now. See spec/18-checkpoint.md.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from glia.errors import BadCheckpoint, MalformedParticle
@@ -29,6 +29,13 @@ _HEAD = struct.Struct("<4sHH32sQ")  # 48 bytes
 _BODY = struct.Struct("<QQQQ32sII")
 _LENGTH = struct.Struct("<I")
 _OTHER = "gliad soul show says whose this Body is; --key FILE names another key"
+
+
+Told = Callable[[int, int], None]
+
+
+def _nobody(_done: int, _total: int) -> None:
+    """Nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +100,10 @@ def soul_of(data: bytes) -> SoulId:
     return SoulId(name)
 
 
-def open_checkpoint(data: bytes, soul: Soul) -> Checkpoint:
+def open_checkpoint(data: bytes, soul: Soul, told: Told = _nobody) -> Checkpoint:
     """What is in it, every conversation read and found whole.
 
+    Args: told: as in `read_files`.
     Raises: BadCheckpoint (another Soul's, altered, or not a checkpoint).
     """
     if soul_of(data) != soul.name:
@@ -106,15 +114,21 @@ def open_checkpoint(data: bytes, soul: Soul) -> Checkpoint:
     body = soul.open(said[_HEAD.size :], _CONTEXT)
     try:
         checkpoint = _decode(body)
-        read_files(checkpoint)
+        read_files(checkpoint, told)
     except MalformedParticle as error:
         raise BadCheckpoint(f"a checkpoint that cannot be read: {error.message}") from error
     return checkpoint
 
 
-def read_files(checkpoint: Checkpoint) -> list[Journal]:
-    """Its conversations. Raises: MalformedParticle (one is not whole, or there twice)."""
-    journals = [_journal(data) for data in checkpoint.files]
+def read_files(checkpoint: Checkpoint, told: Told = _nobody) -> list[Journal]:
+    """Its conversations. Raises: MalformedParticle (one is not whole, or there twice).
+
+    Args: told: called with how many were read, of how many.
+    """
+    journals: list[Journal] = []
+    for done, data in enumerate(checkpoint.files, 1):
+        journals.append(_journal(data))
+        told(done, len(checkpoint.files))
     names = {journal.replay.head.begin.name for journal in journals}
     if len(names) < len(journals):
         raise MalformedParticle("two conversations of one name")

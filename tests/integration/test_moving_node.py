@@ -115,9 +115,15 @@ def test_a_body_is_killed_and_its_avatar_goes_on_elsewhere(
     with new.client() as client:  # and back again
         back = tmp_path / "back.glia"
         assert gliad(new, "soul", "import", str(old.data_dir / "soul.key")).returncode == 0
-        client.checkpoint(back)
+        seen: list[tuple[str, int, int]] = []
+        client.checkpoint(back, on_progress=lambda *told: seen.append(told))
+        assert seen[-2:] == [("reading", 2, 2), ("encrypting", 0, 0)]
     with old.client() as client:
-        got = client.restore(back, ["story"])
+        seen = []
+        got = client.restore(back, ["story"], on_progress=lambda *told: seen.append(told))
+        assert [told for told in seen if told[1] == told[2]] == [
+            ("decrypting", 0, 0), ("opening", 2, 2), ("checking", 2, 2), ("writing", 1, 1),
+        ]  # fmt: skip
         assert [(each.name, each.what) for each in got.conversations] == [("story", "goes_on")]
         assert say(client, "story", prompt(2, 6), 4, GREEDY).tokens
         with pytest.raises(ConversationMoved):

@@ -14,7 +14,7 @@ Conversations = Annotated[list[Label], Meta(max_length=4096)]
 
 
 class Checkpoint(Call, frozen=True):
-    """Write a checkpoint (spec/18-checkpoint.md) to an absolute path.
+    """Write a checkpoint (spec/18-checkpoint.md) to an absolute path. Events: Progress.
 
     names: of conversations; none: all that are here.
     is_kept: it stays there: where a claim appears beside it, this Body lets go.
@@ -38,6 +38,8 @@ class CheckpointReply(Reply, frozen=True):
 
 class Restore(Call, frozen=True):
     """Have the conversations of a checkpoint here: all that are asked for, or none.
+
+    Events: Progress.
 
     names: of conversations; none: all.
     secret: the Soul's; None: this Body's own.
