@@ -83,13 +83,17 @@ def _walk(tip: WindowId, tokens: bytes, group: GroupId, get: Get) -> list[Window
     name = tip
     while True:
         record = get(name)
-        if record is None or record.group != group:
-            return []  # evicted, or of nobody, or of those whose the log was before
+        if record is None:
+            return []  # evicted
         if TOKEN_BYTES * record.end <= len(tokens):
+            if record.group != group:
+                return []  # of nobody, or of those whose the log was before
             found.append(record)
-        if record.root is not None:
+        if record.root is not None or not record.position_start:
             break
         name = record.before
+    if not found or found[-1].root is None:
+        return []
     found.reverse()
     for num, each in enumerate(found):
         there = tokens[TOKEN_BYTES * each.position_start : TOKEN_BYTES * each.end]

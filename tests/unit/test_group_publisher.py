@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 
 from daemon.attachments import Layout
+from daemon.group_part import shared_windows
 from glia.errors import StoreBroken
 from glia.graph.encrypted import alias_of
 from glia.graph.ids import BlockId, PrefixKey, WindowId
 from glia.graph.link import parse_link
 from glia.graph.sealed_link import open_link
+from glia.graph.tokens import pack_tokens
 from p2p.offer import Offer
 from tests.builders import MODEL, TINY, make_tokens
 from tests.domain_parts import CLUB, SIZE, TEAM, KnownGroups
 from tests.group_publish_parts import SIGNER, Node, node_of
+from tests.vault_parts import GROUP as VAULT_GROUP
+from tests.vault_parts import START, windows_of
 
 TEAMS, CLUBS = "group:team", "group:club"
 (EPOCH,) = TEAM.secrets.epochs
@@ -185,3 +190,20 @@ def _reachable(node: Node, offer: Offer, window: WindowId) -> bool:
     answers += [offer.next_links(WindowId(name)) for name in names]
     read = offer.read_blocks(blocks, room)
     return any(answers) or any(map(offer.has_block, blocks)) or any(read)
+
+
+def test_of_what_is_private_behind_it_it_does_not_matter_whose_it_is() -> None:
+    """It may be nobody's, or of a key of this node alone; and a chain may have no domain."""
+    windows = [window.record for window in windows_of(num=10)]
+    tokens = b"".join(pack_tokens(record.tokens) for record in windows[:7])
+    own = [replace(each, group=None) if at >= 7 else each for at, each in enumerate(windows)]
+    here = {record.window_id: record for record in own}
+    tip = own[-1].window_id
+    assert shared_windows([tip], tokens, VAULT_GROUP, here.get) == windows[START:7]
+    assert shared_windows([windows[1].window_id], tokens, VAULT_GROUP, here.get) == []
+    assert shared_windows([tip], tokens, GROUP, here.get) == []
+    del here[windows[8].window_id]
+    assert (
+        shared_windows([tip, windows[5].window_id], tokens, VAULT_GROUP, here.get)
+        == (windows[START:6])
+    )
