@@ -1,18 +1,20 @@
 """Brings the windows that a search found into L1 from the front, while their engine waits.
 
 As long as they come sooner than they are computed, and than computing and fetching would meet.
+When the rest should be here in a moment the engine begins: it takes what is here, while that comes.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import trio
 
+from daemon.coming import Tail
 from daemon.memory import Memory
 from daemon.proving import Proven
 from daemon.searching import Wanted
@@ -27,6 +29,7 @@ from p2p.getter import Close
 from p2p.planning import Pace, Plan, plan
 
 _TELL_S = 0.1
+_TAIL_S = 0.5  # for so long an engine may wait with what is here; no other prompt begins then
 _log = logging.getLogger("gliad.bringing")
 
 
@@ -55,6 +58,8 @@ class Bringing:
         seen: `hidden.num_changes` before what is here was looked up.
         window_s: what computing one window takes.
         tell: hears how many tokens came.
+        begin: the engine may begin.
+        fetch_s: how long all should take, as far as that is known.
         head_start: None where the engine cannot begin before this has ended.
     """
 
@@ -68,6 +73,8 @@ class Bringing:
         window_s: float,
         tell: Tell,
         nursery: trio.Nursery,
+        begin: Callable[[], None],
+        fetch_s: float,
         head_start: HeadStart | None = None,
     ) -> None:
         self._memory, self._way, self._wanted = memory, way, wanted
@@ -91,6 +98,8 @@ class Bringing:
             self._scope.deadline = min(self._scope.deadline, head_start.end_s)
         self._told_s = -math.inf
         self._first_s = 0.0
+        self._begin, self._fetch_s = begin, fetch_s
+        self._tail: Tail | None = None
         self._transfer: Transfer | None = None
 
     @property
@@ -113,6 +122,8 @@ class Bringing:
         try:
             return await self._run()
         finally:
+            if self._tail is not None:
+                self._tail.close()
             if self._sink.is_expected:
                 self._nursery.start_soon(self._settle)
 
@@ -129,6 +140,7 @@ class Bringing:
                 self._nursery,
                 held=await self._memory.stored(answer.records),
             )
+            self._open_tail(self._fetch_s)
             why = await self._transfer.run(self)
         if self._scope.cancelled_caught:
             return "slow"
@@ -140,12 +152,36 @@ class Bringing:
         now_s = trio.current_time()
         self._patience.arrived(now_s)
         self._scope.deadline = self._patience.deadline_s
+        self._came(record, now_s)
         if self._is_better_met(now_s):
             self._scope.cancel()
         if now_s - self._told_s >= _TELL_S:
             self._told_s = now_s
             size = self._wanted.binding.profile.block_size
             self._tell("fetching", size * self.num_taken, size * len(self._answer.records))
+
+    def _came(self, record: WindowRecord, now_s: float) -> None:
+        if self.num_taken == 1:
+            self._first_s = now_s
+        if self._tail is not None:
+            self._tail.came(record.window_id)
+        elif self.num_taken > 1:
+            num_left = len(self._answer.records) - self.num_taken
+            self._open_tail(num_left * self._window_fetch_s(now_s))
+
+    def _open_tail(self, left_s: float) -> None:
+        """Let the engine begin, where the rest comes in a moment and continues all that is here."""
+        left = self._answer.records[self.num_taken :]
+        if left_s > _TAIL_S or not left or self.num_here < len(self._wanted.here):
+            return
+        first = self.num_here + 1
+        keys = self._wanted.keys[first : first + len(left)]
+        self._tail = self._memory.coming.open(left, keys)
+        self._begin()
+
+    def _window_fetch_s(self, now_s: float) -> float:
+        """What one takes, once two came."""
+        return (now_s - self._first_s) / (self.num_taken - 1)
 
     async def _settle(self) -> None:
         """What did not come may be computed here; where that cannot be written, it is a peer's."""
@@ -157,11 +193,8 @@ class Bringing:
 
     def _is_better_met(self, now_s: float) -> bool:
         """Whether what is left is had sooner if the engine begins now, as fast as it comes."""
-        if self.num_taken == 1:
-            self._first_s = now_s
         head, num_left = self._head_start, len(self._answer.records) - self.num_taken
         if head is None or now_s < head.end_s or self.num_taken == 1 or not num_left:
             return False
-        fetch_s = (now_s - self._first_s) / (self.num_taken - 1)
-        pace = Pace(self._window_s, head.num_piece, fetch_s)
+        pace = Pace(self._window_s, head.num_piece, self._window_fetch_s(now_s))
         return plan(pace, num_left, head.most) is not Plan.WAIT

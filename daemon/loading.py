@@ -15,6 +15,7 @@ import trio
 from daemon.arena import SharedMemory
 from daemon.arrivals import Arrivals
 from daemon.binding import Binding
+from daemon.coming import Coming
 from daemon.l1 import L1Table
 from daemon.records import Records
 from daemon.writer import Writer
@@ -40,12 +41,14 @@ class Pinned:
         offsets: u64 little-endian, one per layer and window: where the particle starts.
         tiers: per window where it was; those that came from a peer say so once.
         checks: per window whether it is to be looked at before it is used, as Leased has it.
+        is_late: whether the next one is on its way.
     """
 
     windows: tuple[WindowId, ...]
     offsets: bytes
     tiers: bytes
     checks: bytes
+    is_late: bool
 
 
 class Loader:
@@ -63,6 +66,7 @@ class Loader:
         records: Records,
         writer: Writer,
         arrivals: Arrivals,
+        coming: Coming,
     ) -> None:
         self._arena = arena
         self._table = table
@@ -70,6 +74,7 @@ class Loader:
         self._records = records
         self._writer = writer
         self._arrivals = arrivals
+        self._coming = coming
         self.num_hits = 0
         self.num_misses = 0
         self._unpinned = trio.Event()
@@ -77,6 +82,7 @@ class Loader:
     async def pin(self, binding: Binding, window_ids: Sequence[WindowId]) -> Pinned:
         """Pin the leading windows that can be had; a hole ends the list.
 
+        Those that peers are sending are waited for, a moment.
         Raises: BadRequest for more than one reply can tell of.
         """
         most = _MAX_OFFSETS // len(binding.profile.layers)
@@ -84,21 +90,14 @@ class Loader:
             raise BadRequest(f"a lease of {len(window_ids)} windows: {most} is the most")
         for name in reversed(window_ids):  # leaves first: they are the first to go
             self._table.touch(name)
+        await self._coming.until_came(window_ids)
         tiers = bytearray()
         try:
-            while len(tiers) < len(window_ids):
-                if self._is_here(binding, window_ids[len(tiers)]):
-                    self._table.pin(window_ids[len(tiers)])
-                    tiers.append(IN_L1)
-                    continue
-                num_loaded = await self._load(binding, self._missing(window_ids, len(tiers)))
-                if not num_loaded:
-                    break
-                tiers += bytes([IN_L2]) * num_loaded
+            is_late = await self._pin_leading(binding, window_ids, tiers)
         except BaseException:
             self.unpin(window_ids[: len(tiers)])
             raise
-        self._give_up_hidden(window_ids, tiers)
+        is_late = not self._give_up_hidden(window_ids, tiers) and is_late
         pinned = tuple(window_ids[: len(tiers)])
         self.num_hits += tiers.count(IN_L1)
         self.num_misses += len(window_ids) - tiers.count(IN_L1)
@@ -106,7 +105,26 @@ class Loader:
             if self._arrivals.use(name):
                 tiers[index] = FROM_PEER
         checks = bytes(map(self._check_of, pinned))
-        return Pinned(pinned, b"".join(map(self._table.offsets, pinned)), bytes(tiers), checks)
+        offsets = b"".join(map(self._table.offsets, pinned))
+        return Pinned(pinned, offsets, bytes(tiers), checks, is_late)
+
+    async def _pin_leading(
+        self, binding: Binding, window_ids: Sequence[WindowId], tiers: bytearray
+    ) -> bool:
+        """Add the tier of each that is pinned. Returns: whether the next one is on its way."""
+        while len(tiers) < len(window_ids):
+            name = window_ids[len(tiers)]
+            if self._is_here(binding, name):
+                self._table.pin(name)
+                tiers.append(IN_L1)
+                continue
+            if name in self._coming:
+                return True
+            num_loaded = await self._load(binding, self._missing(window_ids, len(tiers)))
+            if not num_loaded:
+                break
+            tiers += bytes([IN_L2]) * num_loaded
+        return False
 
     def unpin(self, window_ids: Sequence[WindowId]) -> None:
         """The opposite of one `pin`."""
@@ -127,14 +145,18 @@ class Loader:
         is_exact = record is not None and record.numerics_class == CANONICAL
         return CHECK_CANONICAL if is_exact else CHECK
 
-    def _give_up_hidden(self, window_ids: Sequence[WindowId], tiers: bytearray) -> None:
-        """Cut what was pinned before the first window that began to be forgotten meanwhile."""
+    def _give_up_hidden(self, window_ids: Sequence[WindowId], tiers: bytearray) -> bool:
+        """Cut what was pinned before the first window that began to be forgotten meanwhile.
+
+        Returns: whether there is one.
+        """
         hidden = self._records.hidden
         for index in range(len(tiers)):
             if window_ids[index] in hidden:
                 self.unpin(window_ids[index : len(tiers)])
                 del tiers[index:]
-                return
+                return True
+        return False
 
     def _is_here(self, binding: Binding, window_id: WindowId) -> bool:
         record = self._table.record(window_id)

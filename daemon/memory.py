@@ -15,6 +15,7 @@ from daemon.adopting import Adopter
 from daemon.arena import SharedMemory
 from daemon.arrivals import Arrivals
 from daemon.binding import Binding
+from daemon.coming import Coming
 from daemon.domains import Domains
 from daemon.l1 import L1Table
 from daemon.leases import Leases
@@ -26,7 +27,7 @@ from daemon.writer import Writer
 from glia.errors import NotFound, StoreFull
 from glia.graph.chain import longest_chain, walk
 from glia.graph.domain import Domain
-from glia.graph.ids import BlockId, WindowId, short
+from glia.graph.ids import BlockId, PrefixKey, WindowId, short
 from glia.graph.window import WindowRecord
 from glia.local.values import FindingValue, TierValue
 from glia.store.base import BlockStore
@@ -63,7 +64,10 @@ class Memory:
         self.leases = Leases()
         self.writer = Writer(self.table, arena.view, store)
         self.arrivals = Arrivals()
-        self.loader = Loader(arena, self.table, store, self.records, self.writer, self.arrivals)
+        self.coming = Coming()
+        self.loader = Loader(
+            arena, self.table, store, self.records, self.writer, self.arrivals, self.coming
+        )
         self.adopter = Adopter(arena, self.table, store, self.records, self.writer, self.arrivals)
         self.shelves = Shelves(arena, self.table, self.records, self.writer, self.arrivals)
         self.sealer = Sealer(arena, self.table, self.records, self.writer)
@@ -76,15 +80,17 @@ class Memory:
         *,
         exact: bool = True,
         domain: Domain | None = None,
+        coming: bool = False,
     ) -> list[WindowId]:
         """The longest chain of whole windows.
 
         Args:
             exact: of its exact classes only.
             domain: that begins in these tokens.
+            coming: also of windows that are on their way.
         Raises: NotFound where its group is none of this node's.
         """
-        found = await self.longest(binding, tokens, exact=exact, domain=domain)
+        found = await self.longest(binding, tokens, exact=exact, domain=domain, coming=coming)
         return [record.window_id for record in found]
 
     async def longest(
@@ -94,6 +100,7 @@ class Memory:
         *,
         exact: bool = True,
         domain: Domain | None = None,
+        coming: bool = False,
     ) -> list[WindowRecord]:
         """The same, as records."""
         look = partial(
@@ -101,13 +108,21 @@ class Memory:
             binding.model_id,
             binding.profile,
             tokens,
-            self.records.find,
-            self.records.get,
+            self._find if coming else self.records.find,
+            self._get if coming else self.records.get,
             binding.exact_classes,
             others=not exact and binding.takes_others,
             salt=self.domains.salt(domain) if domain is not None else None,
         )
         return await trio.to_thread.run_sync(look)
+
+    def _find(self, key: PrefixKey) -> list[WindowId]:
+        """What comes first: a window that is not among that any more is here by now."""
+        return [*self.coming.find(key), *self.records.find(key)]
+
+    def _get(self, window_id: WindowId) -> WindowRecord | None:
+        record = self.coming.get(window_id)
+        return record if record and window_id not in self.hidden else self.records.get(window_id)
 
     async def is_exact(self, binding: Binding, tip: WindowId) -> bool:
         """Whether all windows of the chain that ends in `tip` are of the binding's exact

@@ -99,7 +99,7 @@ class MemoryCalls:
         if isinstance(call, Match):
             domain = call.domain.domain() if call.domain is not None else None
             return await self._memory.match(
-                self._bound(), call.tokens, exact=call.exact, domain=domain
+                self._bound(), call.tokens, exact=call.exact, domain=domain, coming=call.coming
             )
         prev = WindowId(call.prev) if call.prev is not None else None
         return await self._memory.shelves.adopt(self._bound(), prev, call.tokens)
@@ -115,7 +115,7 @@ class MemoryCalls:
         self._next_lease += 1
         self._leases[lease] = pinned.windows
         self._num_leased += len(pinned.windows)
-        return Leased(call.id, lease, pinned.offsets, pinned.tiers, pinned.checks)
+        return Leased(call.id, lease, pinned.offsets, pinned.tiers, pinned.checks, pinned.is_late)
 
     async def _seal(self, call: Seal) -> Sealed:
         binding = self._bound()

@@ -1,7 +1,8 @@
 """One prompt's K/V among peers: who has it, what is the quickest way to it, and getting it.
 
 search    for as long as an engine would wait, and on while it computes
-bring     from the front, as long as that is sooner than computing meanwhile
+bring     from the front, as long as that is sooner than computing meanwhile; the engine begins
+          when most is here
 meet      else the engine begins, and what is left comes from the back
 """
 
@@ -206,6 +207,8 @@ class Pursuit:
             self._task.window_s,
             self._tell,
             self._nursery,
+            self._begin,
+            math.inf if pace is None else pace.fetching_s(num),
             HeadStart(end_s, pace is None, self._task.num_piece, most) if can_meet else None,
         )
         return await self._bringing.run()

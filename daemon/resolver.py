@@ -297,7 +297,10 @@ class Resolver:
         found, published = pursuit.found, peering.published
         if found is None:
             return
-        records, links = relayed([*found.chain, *found.beyond], pursuit.num_here, found.links)
+        condemned = self._memory.hidden.condemned
+        here = [each.window_id for each in found.chain[: pursuit.num_here]]
+        num = next((n for n, name in enumerate(here) if name in condemned), len(here))
+        records, links = relayed([*found.chain, *found.beyond], num, found.links)
         hold_until_s = int(time.time() + self._hold_s)
         try:
             await trio.to_thread.run_sync(published.put, records, links, hold_until_s)

@@ -27,7 +27,7 @@ from glia.store.published import Published
 from p2p.offer import Candidate
 from p2p.testing.host import SimHost
 from p2p.testing.internet import Internet
-from simulations.virtual.engine import PIECE_TOKENS
+from simulations.virtual.engine import PIECE_TOKENS, restored
 from simulations.virtual.ports import Joined, make_peering
 from tests.builders import CLASS, Chain, make_chain, make_profile
 from tests.exchange_parts import in_world, serve
@@ -100,7 +100,7 @@ class Got:
     """What came of a prompt.
 
     Attributes:
-        waited_s: until the engine could begin.
+        waited_s: until the engine could begin to compute.
     """
 
     def __init__(self, resolved: Resolved, waited_s: float) -> None:
@@ -153,6 +153,7 @@ class Node:
         """What comes while an engine waits, which then gives the prompt up."""
         began_s = trio.current_time()
         resolved = await self.begin(chain, num_public, more, exact=exact)
+        await self.restored(chain, exact=exact)
         waited_s = trio.current_time() - began_s
         await resolved.end()
         return Got(resolved, waited_s)
@@ -175,6 +176,11 @@ class Node:
             )
         )
         return self.resolved[-1]
+
+    async def restored(self, chain: Chain, *, exact: bool = True) -> int:
+        """Leading windows that are here, once all that peers were sending of them is, too."""
+        binding = Binding(chain.model_id, chain.profile, CLASS)
+        return await restored(self.memory, binding, chain.tokens, exact=exact)
 
     async def meets(self, name: str, chain: Chain, links: Sequence[bytes] | None = None) -> Shop:
         """A peer with a chain."""

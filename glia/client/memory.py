@@ -91,17 +91,23 @@ class MemoryCalls(Caller):
         return self._staging
 
     def match(
-        self, tokens: Sequence[int], *, exact: bool = True, domain: Domain | None = None
+        self,
+        tokens: Sequence[int],
+        *,
+        exact: bool = True,
+        domain: Domain | None = None,
+        coming: bool = False,
     ) -> list[WindowId]:
         """The longest known chain of whole windows for `tokens`.
 
         Args:
             exact: of the own numerics class only; else of any, the own one on a tie.
             domain: of a group, from where on its windows are looked for.
+            coming: also windows that peers are sending; `Leased.late` says more.
         Raises: NotFound where that is none of the node's.
         """
         value = values.DomainValue.of(domain)
-        reply = self._call(m.Match(self._id(), list(tokens), exact, value), m.Matched)
+        reply = self._call(m.Match(self._id(), list(tokens), exact, value, coming), m.Matched)
         return [WindowId(name) for name in reply.windows]
 
     def known(self, windows: Sequence[WindowId]) -> list[WindowId]:

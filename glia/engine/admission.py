@@ -4,8 +4,9 @@
         in L0: nothing to do    in L1: copy    in L2: load, copy    else: compute
 
 The usable prefix is the longest run of windows from the start: what lies behind a hole
-is given back. One that a peer sent, and that does not hold, is a hole. The last token of a
-prompt is always computed, so it is never asked for.
+is given back. One that a peer sent, and that does not hold, is a hole. One that a peer is
+sending is waited for, a moment at each step, so that others go on meanwhile. The last token of
+a prompt is always computed, so it is never asked for.
 """
 
 from __future__ import annotations
@@ -74,6 +75,18 @@ class Admission:
         sequence.usage = _usage(tiers, size)
         self._count(sequence, tiers)
 
+    def go_on(self, sequence: Sequence) -> None:
+        """Give a sequence what came since of what peers were sending.
+
+        Where it cannot be had, it computes on.
+        Raises: as `meet`.
+        """
+        names, sequence.coming = sequence.coming, []
+        try:
+            self._add(sequence, names)
+        except (CapacityError, IntegrityError, NotFound, StoreError) as error:
+            sequence.warning = f"computed anew, as cached windows failed: {error.message}"
+
     def meet(self, sequence: Sequence) -> None:
         """Give a sequence what peers sent of what comes next, so that it goes on behind that.
 
@@ -87,10 +100,15 @@ class Admission:
         prev = sequence.chain[-1] if sequence.chain else None
         try:
             names = self._memory.adopt(prev, sequence.tokens[num_before * size : -1])
-            tiers = self._bring(sequence, names)
+            self._add(sequence, names)
         except (CapacityError, IntegrityError, NotFound, StoreError):
             return
-        sequence.num_staged = num_before + len(tiers)
+
+    def _add(self, sequence: Sequence, names: list[WindowId]) -> None:
+        """Behind its chain, what can be had of these."""
+        size = self._profile.block_size
+        tiers = self._bring(sequence, names)
+        sequence.num_staged = len(sequence.chain)
         sequence.num_computed = sequence.num_staged * size
         sequence.usage.add(_usage(tiers, size))
 
@@ -122,6 +140,8 @@ class Admission:
                 sequence.table[at] = self._residency.adopt(name, sequence.table[at])
                 sequence.chain.append(name)
                 tiers.append(tier)
+            if restored.is_late and num_vetted == start + len(names):
+                sequence.coming = names[len(tiers) :]
         finally:
             self._residency.release(list(resident.values()))
         return tiers
@@ -137,7 +157,8 @@ class Admission:
             self._model.restore(sequence.tail.windows(), position, slots)
 
     def _restore(self, sequence: Sequence, names: list[WindowId]) -> list[int]:
-        """Table and chain of the leading windows that are in L0 now. Returns: their tiers."""
+        """Table and chain of the leading windows that are in L0 now, and those that come behind
+        them. Returns: tiers of the first."""
         places, rest = self._places(sequence, names)
         wanted = [
             Wanted(index, place.window_id, place.slot)
@@ -153,6 +174,7 @@ class Admission:
             raise
         num_restored = len(restored.tiers)
         usable = wanted[num_restored].index if num_restored < len(wanted) else len(places)
+        sequence.coming = names[usable:] if restored.is_late and num_vetted == len(names) else []
         usable = min(usable, num_vetted)
         behind = places[usable:]  # a hole: what is resident there, this sequence will compute
         self._residency.release([place.slot for place in behind if place.resident])

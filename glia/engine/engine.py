@@ -233,6 +233,10 @@ class Engine:
         """Find and restore what is known of the prompt, then compute the rest by pieces."""
         if sequence.state is State.WAITING:
             self._admit(sequence)
+        elif sequence.coming:
+            self._admission.go_on(sequence)
+        if sequence.coming:
+            return []
         if sequence.meets_at is not None and sequence.num_computed >= sequence.meets_at:
             self._sealer.drain(sequence)
             self._admission.meet(sequence)

@@ -27,12 +27,14 @@ class Leased:
         tiers: per window 1 = was in L1, 2 = came from L2, 3 = came from a peer.
         checks: per window 0 = it may be used, 1 = it came from a peer and nobody has looked at
             it yet, 2 = the same, and it is of class canonical.
+        is_late: the next one is on its way from a peer: to be asked for again.
     """
 
     lease: int
     offsets: NDArray[np.int64]
     tiers: tuple[int, ...]
     checks: tuple[int, ...]
+    is_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class TierMemory(Protocol):
     def match(
         self, tokens: Sequence[int], *, exact: bool = True, domain: Domain | None = None
     ) -> list[WindowId]:
-        """The longest known chain of whole windows for `tokens`.
+        """The longest known chain of whole windows for `tokens`; peers may be sending its end.
 
         Args:
             exact: of the own numerics class and `canonical` only; else of any, the own one on a
@@ -88,7 +90,7 @@ class TierMemory(Protocol):
         """Ask for a lease; several may be under way, answered in order (pipelining)."""
 
     def lease_end(self) -> Leased:
-        """The oldest asked lease; may cover fewer windows than asked (a hole)."""
+        """The oldest asked lease; may cover fewer windows than asked (a hole, or they are late)."""
 
     def release(self, lease: int) -> None:
         """Give a lease back; not waited for."""

@@ -46,8 +46,8 @@ class RemoteMemory:
     def match(
         self, tokens: Sequence[int], *, exact: bool = True, domain: Domain | None = None
     ) -> list[WindowId]:
-        """The longest known chain of whole windows for `tokens`."""
-        return self._client.match(tokens, exact=exact, domain=domain)
+        """The longest known chain of whole windows, with what peers are sending."""
+        return self._client.match(tokens, exact=exact, domain=domain, coming=True)
 
     def known(self, window_ids: Sequence[WindowId]) -> set[WindowId]:
         """Those of these windows that are whole in L1 or L2."""
@@ -67,7 +67,8 @@ class RemoteMemory:
         num_windows, num_layers = len(reply.tiers), len(self._profile.layers)
         particles = np.frombuffer(reply.offsets, dtype="<u8").astype(np.int64)
         offsets = particles.reshape(num_windows, num_layers) + self._profile.header_bytes
-        return Leased(reply.lease, offsets, tuple(reply.tiers), tuple(reply.checks))
+        tiers, checks = tuple(reply.tiers), tuple(reply.checks)
+        return Leased(reply.lease, offsets, tiers, checks, reply.late)
 
     def examined(self, found: Sequence[Examined]) -> list[WindowId]:
         """Tell what came of looking at windows."""

@@ -27,8 +27,9 @@ from glia.graph.profile import Profile
 from glia.kv.compute import ComputeModel
 
 GROUP_WINDOWS = 32  # leased at once
-_FROM_DISK = 2  # a window's tier, as glia/engine/memory.py has it
+_FROM_DISK, _FROM_PEER = 2, 3  # a window's tier, as glia/engine/memory.py has it
 _CANONICAL = 2  # what is to be checked, as it has it
+_NUM_AHEAD = 3  # groups under way at once
 COPY_WINDOWS = 128  # copied at once, where they stand in L1 already: fewer, larger steps
 
 
@@ -46,6 +47,7 @@ class Restored:
     """How far it came: a tier for each leading window, and where the time went.
 
     Attributes:
+        is_late: what follows is on its way.
         examined: what came of looking at those that a peer sent; one that did not hold ends it.
         canonical: of those that did, which are of that class.
     """
@@ -54,6 +56,7 @@ class Restored:
     lease_s: float = 0.0
     copy_s: float = 0.0
     check_s: float = 0.0
+    is_late: bool = False
     examined: list[Examined] = field(default_factory=list)
     canonical: set[WindowId] = field(default_factory=set)
 
@@ -86,16 +89,17 @@ class Restorer:
         """Fill the slots of the leading windows that can be had, and that hold.
 
         A lease that comes short is asked again by itself, when none of our own leases
-        stands in its way; only if that gives nothing is it a hole.
+        stands in its way; only if that gives nothing is it a hole. What is late is not
+        waited for any longer than the memory does.
 
         Args: tokens: of the chain, from position 0 on.
         Raises: whatever the memory or the model raises; all leases are given back then.
         """
         done = Restored()
         alone = False
-        while len(done.tiers) < len(wanted) and not done.is_refused:
+        while len(done.tiers) < len(wanted) and not (done.is_refused or done.is_late):
             before = len(done.tiers)
-            self._pass(wanted[before:], tokens, 1 if alone else 3, done)
+            self._pass(wanted[before:], tokens, 1 if alone else _NUM_AHEAD, done)
             if alone and len(done.tiers) == before:
                 break
             alone = True
@@ -104,14 +108,18 @@ class Restorer:
     def _pass(
         self, wanted: Sequence[Wanted], tokens: Sequence[int], num_ahead: int, done: Restored
     ) -> None:
-        """Groups in order, `num_ahead` under way, until the end or a lease that comes short."""
+        """Groups in order, `num_ahead` under way, until the end or a lease that comes short.
+
+        Where peers send them one group is asked at a time: a window says only once that it
+        came from a peer, and must not say so to a lease that is given back unused.
+        """
         groups = deque(_groups(wanted, self._group))
         asked: deque[list[Wanted]] = deque()
         held = _Held()
-        short = False
+        short, ahead = False, 1
         try:
             while asked or (groups and not short):
-                while groups and not short and len(asked) < num_ahead:
+                while groups and not short and len(asked) < ahead:
                     self._memory.lease_begin([w.window_id for w in groups[0]])
                     asked.append(groups.popleft())
                 group = asked.popleft()
@@ -119,15 +127,18 @@ class Restorer:
                 leased = self._memory.lease_end()
                 done.lease_s += time.perf_counter() - started
                 held.leases.append(leased.lease)
+                ahead = 1 if _FROM_PEER in leased.tiers else num_ahead
                 if not short:
                     held.add(group, leased)
                     short = len(leased.tiers) < len(group)
+                    done.is_late = leased.is_late
                 # What comes from below L1 is copied while the next is read.
                 is_last = short or not (asked or groups)
                 if is_last or held.num_windows >= self._copied_at_once or held.is_cold:
                     self._copy(held, tokens, done)
                     held = _Held()
-                    short = short or done.is_refused
+                    if done.is_refused:
+                        short, done.is_late = True, False
         finally:
             for lease in held.leases:
                 self._memory.release(lease)
@@ -211,8 +222,8 @@ class _Held:
 
     @property
     def is_cold(self) -> bool:
-        """Whether some of them were not in L1."""
-        return _FROM_DISK in self.tiers
+        """Whether some of them were not in L1, or came just now."""
+        return _FROM_DISK in self.tiers or _FROM_PEER in self.tiers
 
     def add(self, group: Sequence[Wanted], leased: Leased) -> None:
         self.windows += group[: len(leased.tiers)]

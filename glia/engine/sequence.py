@@ -107,6 +107,7 @@ class Sequence:
         num_slots: slots for so many.
         table: block table: slot of window w at table[w]; all of them from admission on.
         num_staged: windows given to the sealer; the leading len(chain) of them are named.
+        coming: windows behind its chain that peers are sending; it goes on when they are here.
         meets_at: from which position on peers' windows wait for it; None where none do.
         replay: how far it is with a log that is run again.
         keepable: whether full windows are still sealed; not after a seal failed.
@@ -126,6 +127,7 @@ class Sequence:
     num_computed: int = 0
     num_staged: int = 0
     tail: Tail | None = None
+    coming: list[WindowId] = field(default_factory=list)
     meets_at: int | None = None
     replay: Replay | None = None
     keepable: bool = True

@@ -7,7 +7,7 @@ when they are asked for, so an engine that reuses staging too early gets wrong n
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +62,7 @@ class LocalMemory:
         staging_windows: staging's size.
 
     Attributes:
+        on_lease: called before each lease that comes short of what peers are sending.
         found: all that was told of windows that were looked at.
         audits: windows that are to be computed again before they are used.
     """
@@ -96,6 +97,8 @@ class LocalMemory:
         self._from_peers: set[WindowId] = set()
         self._unchecked: dict[WindowId, int] = {}
         self._bad: set[WindowId] = set()
+        self._coming: dict[WindowId, SealedWindow] = {}
+        self.on_lease: Callable[[], None] = lambda: None
         self.found: list[Examined] = []
         self.audits: set[WindowId] = set()
 
@@ -134,6 +137,22 @@ class LocalMemory:
         for window in windows:
             self._ahead[window.record.prev] = window
 
+    def send(self, windows: Sequence[SealedWindow]) -> None:
+        """Peers are sending these."""
+        self._coming.update((window.record.window_id, window) for window in windows)
+
+    def came(self, num: int) -> None:
+        """The next ones of these are here."""
+        for name in list(self._coming)[:num]:
+            window = self._coming.pop(name)
+            self._keep(window.record, window.prefix_key, b"".join(window.particles))
+            self._from_peers.add(name)
+            self.doubt([name])
+
+    def lost(self) -> None:
+        """No more of these comes."""
+        self._coming.clear()
+
     def doubt(self, window_ids: Sequence[WindowId], *, canonical: bool = False) -> None:
         """These came from a peer: whoever leases them looks at them first."""
         self._unchecked.update(dict.fromkeys(window_ids, 2 if canonical else 1))
@@ -143,7 +162,7 @@ class LocalMemory:
     ) -> list[WindowId]:
         """The longest known chain of whole windows. Raises: NotFound where a group is asked for."""
         _check_domain(domain)
-        known = self._find, self._get, exact_with(self._class)
+        known = self._find, self._get_named, exact_with(self._class)
         chain = longest_chain(self._model_id, self._profile, tokens, *known, others=not exact)
         return [record.window_id for record in chain]
 
@@ -177,7 +196,10 @@ class LocalMemory:
         """Pin the leading windows that can be had."""
         tiers: list[int] = []
         leased: list[WindowId] = []
-        for window_id in self._asked_leases.popleft():
+        asked = self._asked_leases.popleft()
+        if any(name in self._coming for name in asked):
+            self.on_lease()
+        for window_id in asked:
             tier = self._pin(window_id)
             if tier is None:
                 break
@@ -189,7 +211,9 @@ class LocalMemory:
         sizes = np.array(self._profile.particle_sizes, dtype=np.int64)
         within = np.cumsum(sizes) - sizes + self._profile.header_bytes
         checks = tuple(self._unchecked.get(name, 0) for name in leased)
-        return Leased(self._num_leases, starts[:, None] + within[None, :], tuple(tiers), checks)
+        offsets = starts[:, None] + within[None, :]
+        is_late = any(name in self._coming for name in asked[len(leased) :][:1])
+        return Leased(self._num_leases, offsets, tuple(tiers), checks, is_late)
 
     def examined(self, found: Sequence[Examined]) -> list[WindowId]:
         """Take note; what is not clean is in no match any more."""
@@ -300,7 +324,13 @@ class LocalMemory:
         return self._keys[window_id]
 
     def _find(self, key: PrefixKey) -> list[WindowId]:
-        return [w for w, dirty in self._dirty.items() if dirty.key == key] + self._store.find(key)
+        coming = [w for w, window in self._coming.items() if window.prefix_key == key]
+        here = [w for w, dirty in self._dirty.items() if dirty.key == key]
+        return coming + here + self._store.find(key)
+
+    def _get_named(self, window_id: WindowId) -> WindowRecord | None:
+        coming = self._coming.get(window_id)
+        return coming.record if coming and window_id not in self._bad else self._get(window_id)
 
     def _get(self, window_id: WindowId) -> WindowRecord | None:
         if window_id in self._bad:

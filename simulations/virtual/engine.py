@@ -29,8 +29,18 @@ class Computing(Protocol):
     @property
     def store(self) -> BlockStore: ...
 
-    async def matched(self, chain: Chain) -> int:
-        """How many of its windows are here."""
+
+async def restored(
+    memory: Memory, binding: Binding, tokens: Sequence[int], *, exact: bool = True
+) -> int:
+    """Leading windows that are here, once all that peers were sending of them is, too."""
+    names = await memory.match(binding, tokens, exact=exact, coming=True)
+    done, is_late = 0, bool(names)
+    while is_late:
+        pinned = await memory.loader.pin(binding, names[done:])
+        done, is_late = done + len(pinned.windows), pinned.is_late
+        memory.loader.unpin(pinned.windows)
+    return done
 
 
 class ScriptedEngine:
@@ -57,7 +67,7 @@ class ScriptedEngine:
         """Up to the first token."""
         self._resolved.began(cast(EngineLink, self), 7)
         num, piece = len(self._chain.records), PIECE_TOKENS // self._size
-        done = await self._node.matched(self._chain)
+        done = await restored(self._node.memory, self._binding, self._chain.tokens)
         while done < num:
             if self.on_piece is not None:
                 await self.on_piece(done)

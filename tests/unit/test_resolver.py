@@ -238,7 +238,7 @@ def test_of_a_prompt_that_is_given_up_nothing_is_offered_later(world: Run) -> No
     """Else what is forgotten with it would be offered again behind that."""
 
     async def main(node: Node, net: Internet) -> None:
-        chain = chain_of(40)
+        chain = chain_of(80)  # so many that the engine does not begin so soon
         await node.meets("peer", chain)
         net.link("me", "peer", bytes_per_s=4 * chain.profile.window_particle_bytes / WINDOW_S)
         with trio.move_on_after(6 * WINDOW_S) as scope:
@@ -246,7 +246,7 @@ def test_of_a_prompt_that_is_given_up_nothing_is_offered_later(world: Run) -> No
         assert scope.cancelled_caught
         record = node.peering.published.record
         num = sum(record(name) is not None for name in chain.window_ids)
-        assert 0 < num < 40
+        assert 0 < num < 80
         await trio.sleep(60)
         assert sum(record(name) is not None for name in chain.window_ids) == num
 

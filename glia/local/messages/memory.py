@@ -51,11 +51,14 @@ class Match(Call, frozen=True):
     exact: of the own numerics class only; else of any, the own one on a tie.
     domain: of the group whose windows are looked for from there on. Raises NotFound where
         it is none of this node's.
+    coming: also windows that peers are sending. Whether they come is not certain; whoever leases
+        them asks again while `Leased.late` says so.
     """
 
     tokens: Tokens
     exact: bool = True
     domain: DomainValue | None = None
+    coming: bool = False
 
 
 class Matched(Reply, frozen=True):
@@ -98,12 +101,15 @@ class Leased(Reply, frozen=True):
 
     `checks`: one digit a window: 1 = it came from a peer, and whoever leases it must look at it
     before using it, and say so (Examined), 2 = the same, of class canonical, 0 = it need not.
+
+    `late`: the next window is on its way. Gliad has waited for it a moment; ask again.
     """
 
     lease: Count
     offsets: bytes
     tiers: bytes
     checks: bytes
+    late: bool = False
 
 
 class Examined(Call, frozen=True):
