@@ -58,9 +58,9 @@ class Bringing:
         seen: `hidden.num_changes` before what is here was looked up.
         window_s: what computing one window takes.
         tell: hears how many tokens came.
-        begin: the engine may begin.
+        begin: the engine may begin; None where it is not to before this has ended.
         fetch_s: how long all should take, as far as that is known.
-        head_start: None where the engine cannot begin before this has ended.
+        head_start: None where the engine cannot compute before this has ended.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Bringing:
         window_s: float,
         tell: Tell,
         nursery: trio.Nursery,
-        begin: Callable[[], None],
+        begin: Callable[[], None] | None,
         fetch_s: float,
         head_start: HeadStart | None = None,
     ) -> None:
@@ -172,7 +172,9 @@ class Bringing:
     def _open_tail(self, left_s: float) -> None:
         """Let the engine begin, where the rest comes in a moment and continues all that is here."""
         left = self._answer.records[self.num_taken :]
-        if left_s > _TAIL_S or not left or self.num_here < len(self._wanted.here):
+        if self._begin is None or left_s > _TAIL_S:
+            return
+        if not left or self.num_here < len(self._wanted.here):
             return
         first = self.num_here + 1
         keys = self._wanted.keys[first : first + len(left)]

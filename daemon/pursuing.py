@@ -43,12 +43,14 @@ class Task:
         seen: `hidden.num_changes` before what is here was looked up.
         window_s: what computing one window takes.
         num_piece: windows that the engine computes in one go.
+        is_last: nothing else is looked for that the engine may need.
     """
 
     wanted: Wanted
     seen: int
     window_s: float
     num_piece: int
+    is_last: bool
 
     @property
     def compute_s(self) -> float:
@@ -207,7 +209,7 @@ class Pursuit:
             self._task.window_s,
             self._tell,
             self._nursery,
-            self._begin,
+            self._begin if self._task.is_last else None,
             math.inf if pace is None else pace.fetching_s(num),
             HeadStart(end_s, pace is None, self._task.num_piece, most) if can_meet else None,
         )

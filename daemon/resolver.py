@@ -183,22 +183,30 @@ class Resolver:
         elif self._peering is None or self._peering.why_off:
             resolved.why_not = "offline"
         else:
+            of_group = domain is not None and len(shared) >= domain.start + size
             if len(public) >= size:
-                await self._in_public(self._peering, public, prompt.exact, resolved, tell)
+                exact = prompt.exact
+                await self._in_public(self._peering, public, exact, resolved, tell, not of_group)
             is_ended = all(pursuit.ended.is_set() for pursuit in resolved.pursuits)
-            if domain is not None and is_ended and len(shared) >= domain.start + size:
+            if domain is not None and of_group and is_ended:
                 await self._in_group(self._peering, shared, domain, prompt.exact, resolved, tell)
         return resolved
 
     async def _in_public(
-        self, peering: Peering, public: Sequence[int], exact: bool, resolved: Resolved, tell: Tell
+        self,
+        peering: Peering,
+        public: Sequence[int],
+        exact: bool,
+        resolved: Resolved,
+        tell: Tell,
+        is_last: bool,
     ) -> None:
-        """Args: resolved: its binding is there."""
+        """Args: resolved: its binding is there. is_last: as Task has it."""
         seen, binding = self._memory.hidden.num_changes, resolved.of
         here = await self._memory.longest(binding, public, exact=exact)
         wanted = wanted_of(binding, public, here, exact=exact)
         if wanted.num_missing:
-            await self._look(InPublic(peering), wanted, seen, resolved, tell)
+            await self._look(InPublic(peering), wanted, seen, resolved, tell, is_last)
 
     async def _in_group(
         self,
@@ -255,11 +263,17 @@ class Resolver:
         return await self._memory.is_exact(resolved.binding, WindowId(generated.tip))
 
     async def _look(
-        self, way: Way, wanted: Wanted, seen: int, resolved: Resolved, tell: Tell
+        self,
+        way: Way,
+        wanted: Wanted,
+        seen: int,
+        resolved: Resolved,
+        tell: Tell,
+        is_last: bool = True,
     ) -> None:
         size = wanted.binding.profile.block_size
         window_s = size / self._speeds.of(wanted.binding)
-        task = Task(wanted, seen, window_s, max(1, self._piece_tokens // size))
+        task = Task(wanted, seen, window_s, max(1, self._piece_tokens // size), is_last)
         if not is_worth_asking(task.compute_s):
             resolved.why_not = "quick"
             self._counters["not_fetched_quick"] += 1
