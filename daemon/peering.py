@@ -228,8 +228,8 @@ class Peering:
         """
         said = [peer for peer in self.hints.peers(keys) if not self.ledger.is_banned(peer)]
         first = dict.fromkeys(by_turns(said, self.ledger.peers_of(model_id)))
-        connected = {each.peer for each in self.host.connections()}
-        return [*first, *self.ledger.ranked(connected.difference(first))]
+        connected = dict.fromkeys(each.peer for each in self.host.connections())
+        return [*first, *self.ledger.ranked(peer for peer in connected if peer not in first)]
 
     def _connections(self) -> Sequence[Connection]:
         return self._ports.host.connections() if self._ports is not None else ()

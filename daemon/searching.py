@@ -6,7 +6,7 @@ import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -130,10 +130,9 @@ class Searcher:
         way: Way,
         counters: Counter[str],
         nursery: trio.Nursery,
-        now_s: Callable[[], float] = time.time,
     ) -> None:
         self._way, self._peering, self._counters = way, way.peering, counters
-        self._nursery, self._now_s = nursery, now_s
+        self._nursery = nursery
         self._takes = self._peering.believing.takes()
         self._is_untrusted = False
         self._num_taken = 0  # leading windows of an untrusted chain that are attested all the same
@@ -226,7 +225,7 @@ class Searcher:
         if records[-1].numerics_class != chain.numerics_class:
             return False
         hold, may = await verified(
-            self._peering.verify, chain.links, records, wanted.keys, self._now_s()
+            self._peering.verify, chain.links, records, wanted.keys, time.time()
         )
         if wanted.salt is None:  # a group's tokens are on disk as ciphertext alone
             await self._peering.overheard(wanted.binding.profile.scheme, records, hold)

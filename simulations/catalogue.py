@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simulations.scenarios import (
+    announcing,
     churn,
     eclipse,
     flock,
@@ -10,6 +11,7 @@ from simulations.scenarios import (
     free_riders,
     liars,
     partition,
+    privacy,
     scale,
     shared_prompt,
     slow_links,
@@ -23,6 +25,8 @@ SCENARIOS = {
         flock,
         fork_storm,
         slow_links,
+        privacy,
+        announcing,
         churn,
         partition,
         liars,

@@ -15,6 +15,7 @@ from glia.graph.link import Link, parse_link
 from glia.graph.neuron import Signer
 from glia.store.memory import MemoryStore
 from glia.store.published import Published
+from simulations.virtual.machine import STARTED_S
 from tests.builders import Chain
 from tests.conversation_parts import SAID, opened, talk, turn_of
 from tests.store_parts import sealed
@@ -22,7 +23,7 @@ from tests.store_parts import sealed
 SIGNER = Signer(b"\1" * 32)
 OTHER = Signer(b"\2" * 32)
 HOLD_S = 60.0
-NOW_S = 1_900_000_000.0
+NOW_S = STARTED_S
 
 
 class OnlyStore:

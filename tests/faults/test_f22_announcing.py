@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,14 +10,13 @@ import pytest
 import trio
 
 from glia.graph.boundaries import announced
-from glia.graph.chain import prefix_keys
-from glia.graph.ids import BlockId, WindowId, genesis_window
+from glia.graph.ids import WindowId
 from glia.graph.window import WindowRecord
 from p2p.announcing import topic_of
 from p2p.testing.internet import Internet
 from p2p.testing.simulate import simulate
-from tests.announce_parts import Net, announcer_of, net_of, publish
-from tests.builders import CLASS, MODEL, TINY, Chain, make_profile, make_tokens
+from simulations.virtual.announcing import Net, announcer_of, long_chain, net_of, publish
+from tests.builders import MODEL, TINY, Chain
 from tests.conversation_parts import SAID, talk, turn_of
 from tests.node_parts import FULL
 from tests.publish_parts import Rig, run_rig
@@ -32,25 +30,6 @@ HOLD_S = 60.0
 RATE_WINDOW_S = 10.0
 MOST_IN_WINDOW = 64
 MOST_KEPT = 64
-
-
-def long_chain(num_windows: int, num_layers: int) -> Chain:
-    """Records without particles: only names are announced."""
-    profile = make_profile(num_layers=num_layers)
-    size, source = profile.block_size, random.Random(22)
-    tokens = make_tokens(num_windows * size)
-    records: list[WindowRecord] = []
-    before = genesis_window(MODEL, profile.profile_id)
-    for at in range(0, len(tokens), size):
-        blocks = tuple(BlockId(source.randbytes(32)) for _ in range(num_layers))
-        records.append(
-            WindowRecord(
-                MODEL, profile.profile_id, CLASS, before, at, tokens[at : at + size], blocks
-            )
-        )
-        before = WindowId(records[-1].window_id)
-    keys = tuple(prefix_keys(MODEL, profile, tokens))
-    return Chain(profile, MODEL, tokens, tuple(records), (), keys)
 
 
 def announce(path: Path, chain: Chain, begin: Callable[[Net], None]) -> None:

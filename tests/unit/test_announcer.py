@@ -17,7 +17,7 @@ from glia.store.published_rows import PublishedWindow
 from p2p.announcing import topic_of
 from p2p.testing.internet import Internet
 from p2p.testing.simulate import simulate
-from tests.announce_parts import SIGNER, STARTED_S, Net, announcer_of, net_of, publish
+from simulations.virtual.announcing import SIGNER, STARTED_S, Net, announcer_of, net_of, publish
 from tests.builders import MODEL, Chain, make_chain
 
 HOUR_S = 3600.0

@@ -17,7 +17,7 @@ from glia.graph.group import Epoch, GroupId, GroupSecret
 from glia.graph.member import Keys
 from p2p.testing.internet import Internet
 from p2p.testing.simulate import simulate
-from tests.announce_parts import Net, at_once, net_of, now_s
+from simulations.virtual.announcing import Net, at_once, net_of, now_s
 from tests.domain_parts import KnownGroup
 from tests.group_exchange_parts import Member, part_of
 from tests.vault_parts import GROUP, NEW, OLD, SECRET, START, windows_of

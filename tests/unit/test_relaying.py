@@ -15,7 +15,7 @@ from glia.graph.boundaries import announced, pairs
 from p2p.asking import Asking
 from p2p.messages import FIND
 from p2p.testing.internet import Internet
-from tests.announce_parts import now_s
+from simulations.virtual.announcing import now_s
 from tests.exchange_parts import fetch, question_of
 from tests.resolver_parts import Node, chain_of, links_of, run
 

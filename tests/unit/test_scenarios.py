@@ -20,8 +20,11 @@ from tests.architecture import ROOT
 from tests.spec_table import read_checklist
 
 VIRTUAL = [each for each in SCENARIOS.values() if each.world != "processes"]
-# The smallest of those with everything in them: nodes, announcements, look-ups, fetches.
-TRACED = ["churn", "--nodes", "12", "--minutes", "0.4", "--seed", "3", "--json"]
+# A crowd of getters, and whole nodes.
+TRACED = (
+    ["churn", "--nodes", "12", "--minutes", "0.4", "--seed", "3", "--json"],
+    ["flock", "--nodes", "4", "--seed", "2", "--json"],
+)
 
 
 @pytest.fixture(autouse=True)
@@ -68,11 +71,12 @@ def test_every_claim_has_rows_of_the_checklist() -> None:
         assert scenario.quick.nodes >= scenario.least
 
 
-def test_two_processes_that_order_sets_otherwise_agree() -> None:
+@pytest.mark.parametrize("words", TRACED)
+def test_two_processes_that_order_sets_otherwise_agree(words: list[str]) -> None:
     """The trace hash, and all that is printed."""
     said = [
         subprocess.run(
-            [sys.executable, "-m", "simulations", *TRACED],
+            [sys.executable, "-m", "simulations", *words],
             cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True, text=True, check=True,
         ).stdout

@@ -7,41 +7,32 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self, TypeVar
-
-import trio
+from typing import Self
 
 from daemon.announcer import Announcer
 from daemon.hearing import Hearing
-from glia.graph.ids import ModelId, WindowId
+from glia.graph.chain import prefix_keys
+from glia.graph.ids import BlockId, ModelId, WindowId, genesis_window
 from glia.graph.link import accept_link, sign_link
 from glia.graph.neuron import NeuronId, Signer
 from glia.graph.spans import claims
+from glia.graph.window import WindowRecord
 from glia.store.heard import Heard
 from glia.store.published import Published
 from p2p.hints import Hints
 from p2p.host import Directory, Gossip
 from p2p.testing.host import SimHost
 from p2p.testing.internet import Internet
-from tests.builders import MODEL, Chain
+from simulations.virtual.chains import CLASS, MODEL, Chain, make_profile, make_tokens
+from simulations.virtual.machine import STARTED_S
+from simulations.virtual.machine import world_s as now_s
+from simulations.virtual.ports import at_once
 
 SIGNER = Signer(b"\1" * 32)
-STARTED_S = 1_900_000_000.0
-T = TypeVar("T")
-
-
-def now_s() -> float:
-    """Seconds since 1970 in the virtual world."""
-    return STARTED_S + trio.current_time()
 
 
 def is_link(key: bytes, value: bytes) -> bool:
     return accept_link(value, STARTED_S + 10**9).claim.prefix_key == key
-
-
-async def at_once(call: Callable[[], T], /) -> T:
-    await trio.lowlevel.checkpoint()
-    return call()
 
 
 @dataclass
@@ -120,3 +111,22 @@ def publish(net: Net, chain: Chain, start: int = 0, *, hold_s: float = 60.0) -> 
     first = net.published.last_sequence(SIGNER.neuron) + 1
     links = [sign_link(SIGNER, claim, number, at_s) for number, claim in enumerate(said, first)]
     net.published.put(chain.records[start:], links, int(now_s() + hold_s))
+
+
+def long_chain(num_windows: int, num_layers: int) -> Chain:
+    """Records without particles: only names are announced."""
+    profile = make_profile(num_layers=num_layers)
+    size, source = profile.block_size, random.Random(22)
+    tokens = make_tokens(num_windows * size)
+    records: list[WindowRecord] = []
+    before = genesis_window(MODEL, profile.profile_id)
+    for at in range(0, len(tokens), size):
+        blocks = tuple(BlockId(source.randbytes(32)) for _ in range(num_layers))
+        records.append(
+            WindowRecord(
+                MODEL, profile.profile_id, CLASS, before, at, tokens[at : at + size], blocks
+            )
+        )
+        before = WindowId(records[-1].window_id)
+    keys = tuple(prefix_keys(MODEL, profile, tokens))
+    return Chain(profile, MODEL, tokens, tuple(records), (), keys)
