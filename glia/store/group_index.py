@@ -1,4 +1,4 @@
-"""What groups publish: encrypted windows, by what members ask for. See spec/20-group-index.md.
+"""What groups publish: encrypted windows, by what members ask for. See spec/22-group-index.md.
 
 A key space of its own in files of its own, beside what is public: from neither can the other be
 named. It has records and links as ciphertexts; the blocks' bytes are in L2.

@@ -1,4 +1,4 @@
-"""Rows of what groups publish. Pure. See spec/20-group-index.md.
+"""Rows of what groups publish. Pure. See spec/22-group-index.md.
 
 g stands for a group's id, which every key begins with behind its kind: so no look-up of one group
 finds what is another's.
