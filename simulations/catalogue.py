@@ -9,6 +9,7 @@ from simulations.scenarios import (
     flock,
     fork_storm,
     free_riders,
+    growth,
     liars,
     partition,
     privacy,
@@ -34,5 +35,6 @@ SCENARIOS = {
         sybils,
         eclipse,
         scale,
+        growth,
     )
 }
