@@ -22,7 +22,7 @@ from daemon.parts import Parts
 from daemon.peer_calls import named_peer
 from daemon.peering import Peering
 from glia.errors import BadRequest, MalformedParticle, NotFound, NotPermitted
-from glia.graph.capability import MAX_LIFE_S, TOKEN_ID_BYTES
+from glia.graph.claims import MAX_LIFE_S, TOKEN_ID_BYTES
 from glia.graph.grant import CARD_TEXT, GRANT_TEXT, MAX_NAME_BYTES, as_text, of_text
 from glia.graph.ids import ID_BYTES
 from glia.graph.member import Card as CardOf

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from daemon.group_file import EpochRow, GroupRow, MemberRow
 from glia.errors import BadRequest, NotPermitted, QuotaExceeded
-from glia.graph.capability import PeerKey
+from glia.graph.claims import PeerKey
 from glia.graph.epoch_statement import state_epoch
 from glia.graph.group import SECRET_BYTES, Epoch, GroupSecret
 from glia.graph.member import MAX_EPOCHS, Card

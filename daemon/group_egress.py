@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from glia.errors import NotPermitted
-from glia.graph.capability import Op, Scope
 from glia.graph.encrypted import Record
 from glia.graph.group import GroupId
 from glia.graph.ids import BlockId, ModelId, PrefixKey, ProfileId, WindowId
+from glia.graph.scope import Op, Scope
 from glia.store.group_index import GroupIndex
 from glia.store.group_rows import GroupWindow
 from p2p.group_asking import SEALED

@@ -13,10 +13,12 @@ from daemon import group_changes as changes
 from daemon import issuing
 from daemon.group_file import GroupRow, MemberRow
 from glia.errors import NotPermitted
-from glia.graph.capability import Chain, PeerKey, Scope
+from glia.graph.capability import Chain
+from glia.graph.claims import PeerKey
 from glia.graph.group import GroupId
 from glia.graph.neuron import Signer
 from glia.graph.rights import Verifier
+from glia.graph.scope import Scope
 from p2p.host import PeerId
 from p2p.peer_key import key_of
 

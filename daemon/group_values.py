@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from daemon import group_changes as changes
 from daemon.group_file import GroupRow, MemberRow
 from daemon.groups import Groups
-from glia.graph.capability import Op, PeerKey, parse_chain
+from glia.graph.capability import parse_chain
+from glia.graph.claims import PeerKey
+from glia.graph.scope import Op
 from glia.local.group_values import GroupValue, MemberValue
 from p2p.peer_key import peer_of
 

@@ -22,12 +22,13 @@ from daemon.group_rights import GroupRights, Identity
 from daemon.neuron_key import neuron_signer, open_box, peer_seed
 from daemon.paths import Paths
 from glia.errors import BadRequest, GliaError, NotFound, NotPermitted, QuotaExceeded
-from glia.graph.capability import Op, Scope, parse_chain
+from glia.graph.capability import parse_chain
 from glia.graph.grant import MAX_HOMES, Given, parse_grant, sign_grant
 from glia.graph.group import GroupId, GroupSecret
 from glia.graph.ids import short
 from glia.graph.member import Box, Card, Keys, sign_card
 from glia.graph.neuron import Signer
+from glia.graph.scope import Op, Scope
 from p2p.host import PeerId
 
 MAX_GROUPS = 64

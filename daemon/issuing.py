@@ -14,22 +14,14 @@ from msgspec import structs
 from daemon.group_changes import issuer_of, list_of
 from daemon.group_file import EpochRow, GroupRow, MemberRow
 from glia.errors import BadRequest, NotPermitted
-from glia.graph.capability import (
-    MAX_LIFE_S,
-    TOKEN_ID_BYTES,
-    Chain,
-    Op,
-    PeerKey,
-    Scope,
-    attenuate,
-    grant,
-    parse_chain,
-)
+from glia.graph.capability import Chain, attenuate, grant, parse_chain
+from glia.graph.claims import MAX_LIFE_S, TOKEN_ID_BYTES, PeerKey
 from glia.graph.grant import Given
 from glia.graph.group import Epoch
 from glia.graph.ids import ModelId, short
 from glia.graph.member import MAX_EPOCHS, Keys
 from glia.graph.neuron import Signer
+from glia.graph.scope import Op, Scope
 
 LIFE_S = 3600  # of a capability that is renewed over the network
 

@@ -15,7 +15,8 @@ from daemon.group_file import GroupRow
 from daemon.network_config import is_peer_address, peer_of
 from daemon.peering import Peering
 from glia.errors import MalformedParticle
-from glia.graph.capability import PeerKey, parse_chain
+from glia.graph.capability import parse_chain
+from glia.graph.claims import PeerKey
 from glia.graph.domain import Domain, Salt
 from glia.graph.group import GroupId
 from glia.graph.ids import ModelId, PrefixKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base58
 
-from glia.graph.capability import PeerKey
+from glia.graph.claims import PeerKey
 from p2p.host import PeerId
 
 # an identity multihash (0, 36 bytes) of a protobuf: type 1, Ed25519; 32 bytes of data

@@ -12,12 +12,12 @@ import trio
 from daemon.group_egress import GroupEgress
 from daemon.group_part import GroupPart, group_part
 from glia.errors import NotPermitted
-from glia.graph.capability import Op, Scope
 from glia.graph.domain import Salt
 from glia.graph.group import Epoch, GroupId, domain_prefix
 from glia.graph.ids import BlockId, PrefixKey
 from glia.graph.link import Link, sign_link
 from glia.graph.neuron import Signer
+from glia.graph.scope import Op, Scope
 from glia.graph.sealed_link import seal_link
 from glia.graph.spans import claims
 from glia.graph.tokens import pack_tokens

@@ -12,8 +12,9 @@ from daemon.group_file import GroupFiles
 from daemon.group_rights import Identity
 from daemon.groups import Groups
 from glia.graph import capability
-from glia.graph.capability import Chain, Claims, Op, PeerKey, Scope, attenuate, grant
+from glia.graph.capability import Chain, attenuate, grant
 from glia.graph.cbor import encode
+from glia.graph.claims import Claims, PeerKey, encode_claims
 from glia.graph.cose import sign1
 from glia.graph.epoch_statement import state_epoch
 from glia.graph.group import Epoch, GroupSecret, group_id_of
@@ -21,6 +22,7 @@ from glia.graph.member import Box, Keys
 from glia.graph.neuron import Signer
 from glia.graph.revoked import Revoked, parse_revoked, sign_revoked
 from glia.graph.rights import Verifier
+from glia.graph.scope import Op, Scope
 from p2p.host import PeerId
 from p2p.peer_key import peer_of
 from tests.vectors.make import seed
@@ -70,7 +72,7 @@ def forged(*claims: tuple[Signer, Claims]) -> bytes:
     before: bytes | None = None
     for signer, said in claims:
         said = replace(said, parent=before) if before is not None else said
-        message = sign1(signer, capability._CONTEXT + said.scope.group, capability._encode(said))
+        message = sign1(signer, capability._CONTEXT + said.scope.group, encode_claims(said))
         tokens.append(message.encoding)
         before = message.message_id
     return encode(tokens)

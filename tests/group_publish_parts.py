@@ -22,10 +22,10 @@ from daemon.publisher import Publisher
 from daemon.shared import Shared
 from daemon.turns import open_turn
 from glia.errors import NotPermitted
-from glia.graph.capability import Op, Scope
 from glia.graph.group import GroupId
 from glia.graph.ids import WindowId
 from glia.graph.neuron import Signer
+from glia.graph.scope import Op, Scope
 from glia.local.values import MessageValue
 from glia.store.group_index import GroupIndex
 from glia.store.published import Published

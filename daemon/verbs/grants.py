@@ -11,8 +11,8 @@ from daemon.verbs.group_report import report_group
 from daemon.verbs.handed import handed
 from daemon.verbs.text import model_id_of
 from glia.client import Client
-from glia.graph.capability import Op
 from glia.graph.grant import CARD_TEXT
+from glia.graph.scope import Op
 
 
 def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:

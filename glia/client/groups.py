@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from glia.client.caller import Caller, OnProgress
-from glia.graph.capability import Op
 from glia.graph.ids import ModelId
+from glia.graph.scope import Op
 from glia.local import group_values
 from glia.local import messages as m
 

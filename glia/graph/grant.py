@@ -11,8 +11,9 @@ import binascii
 from dataclasses import dataclass
 
 from glia.errors import BadRequest, MalformedParticle
-from glia.graph.capability import Chain, PeerKey, parse_chain
+from glia.graph.capability import Chain, parse_chain
 from glia.graph.cbor import decode, encode
+from glia.graph.claims import PeerKey
 from glia.graph.cose import parse_sign1, sign1
 from glia.graph.group import GroupId
 from glia.graph.member import Box, Card, Keys, wrap

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from glia.errors import MalformedParticle
-from glia.graph.capability import PeerKey
 from glia.graph.cbor import Value, decode, encode
+from glia.graph.claims import PeerKey
 from glia.graph.cose import parse_sign1, sign1
 from glia.graph.epoch_statement import is_stated
 from glia.graph.group import SECRET_BYTES, Epoch, GroupId, GroupSecret

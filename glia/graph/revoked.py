@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from glia.errors import MalformedParticle
-from glia.graph.capability import TOKEN_ID_BYTES, Claims, PeerKey
 from glia.graph.cbor import Value, decode, encode
+from glia.graph.claims import TOKEN_ID_BYTES, Claims, PeerKey
 from glia.graph.cose import parse_sign1, sign1
 from glia.graph.group import MAX_EPOCH, GroupId, group_id_of
 from glia.graph.ids import ID_BYTES

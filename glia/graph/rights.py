@@ -10,10 +10,12 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from glia.errors import MalformedParticle, NotPermitted
-from glia.graph.capability import MAX_CHAIN_BYTES, Chain, PeerKey, Scope, parse_chain
+from glia.graph.capability import MAX_CHAIN_BYTES, Chain, parse_chain
+from glia.graph.claims import PeerKey
 from glia.graph.group import GroupId
 from glia.graph.ids import digest
 from glia.graph.revoked import Revoked
+from glia.graph.scope import Scope
 
 LEEWAY_S = 120  # that clocks may differ by
 MAX_CACHED = 10_000

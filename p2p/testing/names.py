@@ -7,7 +7,7 @@ import re
 import blake3
 
 from glia.errors import BadRequest
-from glia.graph.capability import PeerKey
+from glia.graph.claims import PeerKey
 from p2p.host import Address, PeerId
 from p2p.peer_key import peer_of
 

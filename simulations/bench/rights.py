@@ -6,12 +6,14 @@ import secrets
 import time
 from collections.abc import Callable
 
-from glia.graph.capability import Op, PeerKey, Scope, attenuate, grant
+from glia.graph.capability import attenuate, grant
+from glia.graph.claims import PeerKey
 from glia.graph.group import Epoch, block_bytes, group_id_of, seal, sealed_id, unseal
 from glia.graph.ids import digest
 from glia.graph.neuron import Signer
 from glia.graph.revoked import Revoked
 from glia.graph.rights import Verifier
+from glia.graph.scope import Op, Scope
 from simulations.bench.report import Row
 from simulations.bench.store import PROFILE
 

@@ -17,11 +17,11 @@ from daemon.group_egress import GroupEgress
 from daemon.group_file import MemberRow
 from daemon.groups import Groups
 from glia.errors import NotPermitted
-from glia.graph.capability import Op, Scope
 from glia.graph.encrypted import alias_of
 from glia.graph.group import GroupId
 from glia.graph.ids import PrefixKey
 from glia.graph.member import parse_card
+from glia.graph.scope import Op, Scope
 from p2p.frames import encode_frame
 from p2p.group_serving import GroupProvider
 from p2p.host import PeerId

@@ -14,13 +14,14 @@ import pytest
 
 from glia.errors import NotPermitted
 from glia.graph.capability import _CONTEXT as CONTEXT
-from glia.graph.capability import Chain, Claims, Op, Scope, Token, attenuate
-from glia.graph.capability import _encode as encode_claims
+from glia.graph.capability import Chain, Token, attenuate
 from glia.graph.cbor import decode, encode
+from glia.graph.claims import Claims, encode_claims
 from glia.graph.cose import sign1
 from glia.graph.group import group_id_of
 from glia.graph.ids import ModelId
 from glia.graph.rights import LEEWAY_S, MAX_CACHED, MAX_FAILURES_PER_S
+from glia.graph.scope import Op, Scope
 from tests.group_parts import (
     ALL,
     GROUP,

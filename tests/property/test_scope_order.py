@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glia.graph.capability import Op, Scope
 from glia.graph.group import GroupId
 from glia.graph.ids import ModelId
+from glia.graph.scope import Op, Scope
 
 GROUPS = [GroupId(bytes([number]) * 32) for number in range(2)]
 MODELS = [ModelId(bytes([number]) * 32) for number in (10, 11)]

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from glia.errors import HashMismatch, MalformedParticle
-from glia.graph.capability import Chain, Claims, Op, attenuate, grant
+from glia.graph.capability import Chain, attenuate, grant
 from glia.graph.cbor import decode, encode
+from glia.graph.claims import Claims
 from glia.graph.cose import parse_sign1, sign1
 from glia.graph.grant import Given, parse_grant, sign_grant
 from glia.graph.group import (
@@ -29,6 +30,7 @@ from glia.graph.ids import BlockId, PrefixKey, WindowId, digest, genesis_prefix,
 from glia.graph.member import Box, Card, parse_card, sign_card, wrap
 from glia.graph.profile import KvScheme, LayerShape, PositionMode, Profile
 from glia.graph.revoked import MAX_HOLDERS, MAX_TOKENS, Revoked, parse_revoked, sign_revoked
+from glia.graph.scope import Op
 from tests.builders import MODEL, TINY
 from tests.group_parts import (
     GROUP,

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from glia.errors import PeerLost
-from glia.graph.capability import Op
 from glia.graph.encrypted import alias_of, encrypt_window
 from glia.graph.group import GroupId
 from glia.graph.ids import BlockId, ModelId, WindowId, digest
+from glia.graph.scope import Op
 from glia.graph.tokens import pack_tokens
 from p2p.frames import LENGTH, encode_frame
 from p2p.host import Directory, Found, Host, PeerId

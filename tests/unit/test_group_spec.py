@@ -11,7 +11,7 @@ import pytest
 from cwt import COSE, Claims, COSEKey
 
 from glia.errors import BadRequest, MalformedParticle
-from glia.graph.capability import Op, parse_chain
+from glia.graph.capability import parse_chain
 from glia.graph.epoch_statement import is_stated
 from glia.graph.grant import CARD_TEXT, GRANT_TEXT, of_text, parse_grant
 from glia.graph.group import Epoch, GroupSecret, seal, secret_id, unseal
@@ -19,6 +19,7 @@ from glia.graph.ids import digest
 from glia.graph.member import parse_card
 from glia.graph.neuron import NeuronId
 from glia.graph.revoked import parse_revoked
+from glia.graph.scope import Op
 from tests.vectors import group_reference, make, make_group
 from tests.vectors.make_group import ISSUER
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec import Struct
 
 from glia.errors import BadRequest, NotPermitted
-from glia.graph.capability import Op
+from glia.graph.scope import Op
 from glia.local import messages as m
 from glia.local.group_values import GroupValue, MemberValue
 from tests.cli_parts import MODEL_ID, World, say, sent

@@ -21,10 +21,12 @@ from glia.errors import (
     NotPermitted,
     QuotaExceeded,
 )
-from glia.graph.capability import Op, PeerKey, parse_chain
+from glia.graph.capability import parse_chain
+from glia.graph.claims import PeerKey
 from glia.graph.group import GroupId
 from glia.graph.ids import ModelId, short
 from glia.graph.member import parse_card
+from glia.graph.scope import Op
 from p2p.host import PeerId
 from p2p.peer_key import key_of, peer_of
 from tests.group_parts import ALL, NOW_S, Clock, groups_of, peer_named

@@ -12,12 +12,12 @@ from daemon.group_file import MemberRow
 from daemon.groups import Groups
 from daemon.ways import InGroup, in_group, members_of
 from glia.errors import NotFound, PeerUnreachable
-from glia.graph.capability import Op
 from glia.graph.domain import Domain
 from glia.graph.encrypted import alias_of
 from glia.graph.group import GroupId
 from glia.graph.ids import PrefixKey
 from glia.graph.member import parse_card
+from glia.graph.scope import Op
 from p2p.frames import Reader
 from p2p.host import PeerId, Stream
 from p2p.showing import GROUP_BLOCKS, GROUP_FIND, decode_show

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from glia.graph.capability import Chain, Op, PeerKey, Scope, attenuate, grant
+from glia.graph.capability import Chain, attenuate, grant
+from glia.graph.claims import PeerKey
 from glia.graph.epoch_statement import state_epoch
 from glia.graph.grant import CARD_TEXT, GRANT_TEXT, as_text
 from glia.graph.group import (
@@ -23,6 +24,7 @@ from glia.graph.ids import BlockId, PrefixKey, WindowId, digest
 from glia.graph.member import Box, sign_card
 from glia.graph.neuron import Signer
 from glia.graph.revoked import Revoked, sign_revoked
+from glia.graph.scope import Op, Scope
 from tests.vectors import make
 
 TIME_S = 1_800_000_000
