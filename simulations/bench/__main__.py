@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     names = ",".join(goal.name for goal in GOALS)
     parser.add_argument("--quick", action="store_true", help="few repetitions, short prompts")
-    parser.add_argument("--only", metavar="R1,R7", help=f"these rows alone, of {names}")
+    parser.add_argument("--only", metavar="R1,R7", help=f"what gives these rows alone, of {names}")
     parser.add_argument("--json", action="store_true", help="print JSON, not text")
     parser.add_argument(
         "--report", type=Path, metavar="DIR", help="also write report.txt, report.json, pictures"

@@ -27,7 +27,9 @@ _SIZE = PROFILE.block_size
 
 
 class Chain:
-    """Windows that both processes can make; as an `Offer`, their blocks alone."""
+    """Windows that both processes can make; as an `Offer`, what it matches and its blocks."""
+
+    profile = PROFILE
 
     def __init__(self) -> None:
         source = random.Random(8)
@@ -67,13 +69,20 @@ class Chain:
     ) -> list[memoryview | None]:
         return read_each(self._blocks.get, block_ids, into)
 
+    def block(self, block_id: BlockId) -> bytes:
+        """Its bytes."""
+        return self._blocks[block_id]
+
     def has_block(self, block_id: BlockId) -> bool:
         return block_id in self._blocks
 
     def match(
         self, model_id: ModelId, profile_id: ProfileId, keys: Sequence[tuple[int, PrefixKey]]
     ) -> list[Candidate]:
-        return []
+        tip = self.windows[-1]
+        if (NUM_WINDOWS, self.keys[-1]) not in keys:
+            return []
+        return [Candidate(NUM_WINDOWS, tip.window_id, tip.numerics_class)]
 
     def records(self, tip: WindowId, num_windows: int, start: int) -> list[bytes]:
         return []

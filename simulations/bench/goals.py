@@ -11,6 +11,9 @@ from simulations.bench.report import Goal
 
 _COLD = "cold prefill"
 _DIGEST = "copying and hashing alone"
+_GETS = "a socket's round trip and a LevelDB get a window"
+_STOCK = "the better of transformers' caches"
+_SYNCS = "writing a file with the same syncs"
 
 GOALS = (
     Goal("R1", "first token of 4,097 tokens, all windows in L1", "at least", 40, 80, _COLD),
@@ -25,14 +28,7 @@ GOALS = (
         1.3,
         "one forward and memcpy of the bytes",
     ),
-    Goal(
-        "R5",
-        "decoding, tokens/s (the worst context)",
-        "at least",
-        1.0,
-        1.5,
-        "the better of transformers' caches",
-    ),
+    Goal("R5", "decoding, tokens/s (the worst context)", "at least", 1.0, 1.5, _STOCK),
     Goal(
         "R6",
         "cold prefill, sealed and stored (the worst length)",
@@ -41,22 +37,8 @@ GOALS = (
         1.0,
         "stock transformers",
     ),
-    Goal(
-        "R7",
-        "durable ingest of 64 KiB blocks",
-        "at least",
-        0.5,
-        0.8,
-        "writing a file with the same syncs",
-    ),
-    Goal(
-        "R7c",
-        "same, the cap reached and eviction running",
-        "at least",
-        0.5,
-        0.8,
-        "writing a file with the same syncs",
-    ),
+    Goal("R7", "durable ingest of 64 KiB blocks", "at least", 0.5, 0.8, _SYNCS),
+    Goal("R7c", "same, the cap reached and eviction running", "at least", 0.5, 0.8, _SYNCS),
     Goal("R8", "64 KiB blocks of a peer, verified, stored", "at least", 0.4, 0.7, "raw trio TCP"),
     Goal("R9", "lease of 512 blocks and reading them", "at least", 0.5, 0.9, "memcpy of them"),
     Goal(
@@ -102,4 +84,15 @@ GOALS = (
         0.5,
         "computing it",
     ),
+    Goal("hash", "naming a block of 64 KiB", "at least", 1.2, 2, "SHA-256"),
+    Goal("seal", "sealing a block of 64 KiB, through the socket", "at least", 0.3, 0.6, _DIGEST),
+    Goal("store", "durable ingest, as in R7", "at least", 1, 3, "LevelDB alone"),
+    Goal("lease", "lease of a block of 64 KiB", "at least", 5, 20, "the bytes through a socket"),
+    Goal("find", "finding a chain by its tokens: times as long", "at most", 100, 30, _GETS),
+    Goal("ask", "asking a peer for a chain: times as long", "at most", 4, 2, "a bare libp2p echo"),
+    Goal("fetch", "fetching, as in R8", "at least", 2, 5, "a stream of libp2p as it is"),
+    Goal("fetch-tls", "fetching, as in R8", "at least", 0.8, 1.5, "TLS over trio's TCP"),
+    Goal("verify", "a peer's block at the door: times as long", "at most", 2, 1.3, "hashing it"),
+    Goal("audit", "an audit of a window: times as long", "at most", 20, 10, "computing it"),
+    Goal("dispatch", "a token's forward (the worst context)", "at least", 1, 1.5, _STOCK),
 )

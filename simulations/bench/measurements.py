@@ -8,10 +8,12 @@ from typing import Any
 
 from simulations.bench import (
     audits,
+    compute,
     conversations,
     end_to_end,
     idle,
     lease,
+    names,
     peer,
     resume,
     rights,
@@ -43,9 +45,11 @@ def _of_one(row: Row, parts: Mapping[str, Any]) -> Found:
     return [row], parts
 
 
-def _of_figures(name: str, figures: dict[str, Any]) -> Found:
-    row = Row(name, figures.pop("ratio"), figures.pop("ours"), figures.pop("other"))
-    return [row], figures
+def _checks(setting: Setting) -> Found:
+    row, figures = audits.looked_at(setting.is_quick)
+    audit, computed = (figures[f"{name}, ms a window"] for name in ("audit", "prefill"))
+    times = Row("audit", audit / computed, f"{audit:.0f} ms", f"{computed:.1f} ms")
+    return [row, times], figures
 
 
 def _warm_starts(setting: Setting) -> Found:
@@ -81,21 +85,23 @@ def _decode(setting: Setting) -> Found:
 
 
 MEASUREMENTS = (
-    Measurement("store", ("R7",), lambda s: _of_figures("R7", store.run(s.is_quick))),
+    Measurement("hashing", ("hash",), lambda s: names.hashed(s.is_quick)),
+    Measurement("blocks at the door", ("verify",), lambda s: names.verified(s.is_quick)),
+    Measurement("store", ("R7", "store"), lambda s: store.run(s.is_quick)),
     Measurement(
-        "store at its cap",
-        ("R7c",),
-        lambda s: _of_figures("R7c", store.run(s.is_quick, at_cap=True)),
-        is_short=False,
+        "store at its cap", ("R7c",), lambda s: store.run(s.is_quick, at_cap=True), is_short=False
     ),
-    Measurement("fetching from a peer", ("R8",), lambda s: _of_figures("R8", peer.run(s.is_quick))),
-    Measurement("lease", ("R9",), lambda s: _of_figures("R9", lease.run(s.is_quick))),
+    Measurement(
+        "fetching from a peer",
+        ("R8", "fetch-tls", "fetch", "ask"),
+        lambda s: peer.run(s.is_quick),
+    ),
+    Measurement("shared memory", ("R9", "lease", "seal", "find"), lambda s: lease.run(s.is_quick)),
     Measurement("an idle node", ("R12",), lambda s: _of_one(*idle.weighed(s.is_quick))),
     Measurement("capabilities", ("G1",), lambda s: _of_one(*rights.checked(s.is_quick))),
     Measurement("encrypted blocks", ("G2",), lambda s: _of_one(*rights.opened(s.is_quick))),
-    Measurement(
-        "looking at windows of a peer", ("G3",), lambda s: _of_one(*audits.looked_at(s.is_quick))
-    ),
+    Measurement("looking at windows of a peer", ("G3", "audit"), _checks),
+    Measurement("computing alone", ("dispatch",), lambda s: compute.run(s.is_quick)),
     Measurement(
         "a prompt that a peer has", ("R3",), lambda s: _of_one(*resume.resumed(s.text, s.reps))
     ),

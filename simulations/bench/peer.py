@@ -1,7 +1,7 @@
-"""R8: windows fetched from a peer on loopback, verified, and stored behind their use.
+"""R8, fetch, ask: windows fetched from a peer on loopback, verified, and stored behind their use.
 
-Two processes. The other side of the ratio is trio's TCP alone: batches of 256 blocks, asked
-for one after the other, sent from one buffer, and cut into blocks where they arrive. Ours is
+Two processes. The other sides of the ratios are trio's TCP alone (R8), TLS over it, and a stream
+of libp2p as it is; batches are asked for one after the other, and sent from one buffer. Ours is
 the whole of it: the session's requests, the bulk path (or libp2p's streams, for comparison),
 the door, which hashes each block and holds it to its record, and what gliad does with a window:
 into L1, and from there to L2 by its writer, which begins when no more comes, or after two
@@ -14,14 +14,13 @@ is R7's.
 from __future__ import annotations
 
 import json
-import math
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,29 +31,30 @@ from daemon.arena import SharedMemory
 from daemon.binding import Binding
 from daemon.memory import Memory
 from glia.store.disk import DiskStore
+from p2p.asking import Asking
 from p2p.bulk.client import BulkDialer
 from p2p.bulk.server import BulkServer
 from p2p.fetching import Fetch
 from p2p.getter import Session
 from p2p.host import Address, Limits, PeerId, Stream
 from p2p.libp2p.network import Network
-from p2p.messages import BLOCKS
+from p2p.messages import BLOCKS, FIND
 from p2p.provider import InThreads, Provider
 from p2p.source import Provides
 from p2p.upload import UploadLimit
+from p2p.walking import Question
+from simulations.bench import bare, raw
 from simulations.bench.chain import NUM_WINDOWS, Chain
+from simulations.bench.raw import LOOPBACK
+from simulations.bench.report import Row
 from simulations.bench.store import PROFILE
 
 _GROUP_WINDOWS = 8
-_BLOCK_BYTES = 64 * 1024
-_BATCH_BYTES = 256 * _BLOCK_BYTES
-_READ_BYTES = 256 * 1024
 _CAP_BYTES = 64 * 1024**3
 _L1_BYTES = 1024**3
 _HOT_STEPS = 64  # as daemon/config.py
 _MB = 1e6
-_LOOPBACK = "127.0.0.1"
-_LISTEN = [Address(f"/ip4/{_LOOPBACK}/tcp/0")]
+_LISTEN = [Address(f"/ip4/{LOOPBACK}/tcp/0")]
 
 
 # -- the peer ---------------------------------------------------------------------------------
@@ -65,27 +65,17 @@ async def _serve() -> None:
         os.urandom(32), _LISTEN, limits=Limits(), validate=lambda *_: False, agent="bench"
     )
     provider = Provider(Chain(), lambda *_: None, UploadLimit(), InThreads())
-    (raw,) = await trio.open_tcp_listeners(0, host=_LOOPBACK)
     async with trio.open_nursery() as nursery:
         await nursery.start(network.run)
         provider.serve_on(network.host)
         bulk = BulkServer(network.host)
         bulk.serve(BLOCKS, provider.blocks)
-        await bulk.listen(_LOOPBACK)
+        await bulk.listen(LOOPBACK)
         nursery.start_soon(bulk.run)
-        nursery.start_soon(trio.serve_listeners, _give, [raw])
-        place = [network.host.addresses()[0], raw.socket.getsockname()[1]]
-        print(json.dumps(place), flush=True)
+        ports = await raw.serve(nursery)
+        print(json.dumps([network.host.addresses()[0], ports]), flush=True)
         await trio.to_thread.run_sync(sys.stdin.read)
         nursery.cancel_scope.cancel()
-
-
-async def _give(stream: trio.SocketStream) -> None:
-    """A batch of bytes for every byte that comes."""
-    batch = bytes(_BATCH_BYTES)
-    while asked := await stream.receive_some():
-        for _ in asked:
-            await stream.send_all(batch)
 
 
 # -- who fetches ------------------------------------------------------------------------------
@@ -124,27 +114,6 @@ async def _fetch(
     return _Took(used_s, stored_s)
 
 
-async def _read_raw(port: int, num_bytes: int) -> float:
-    num_batches = math.ceil(num_bytes / _BATCH_BYTES)
-    async with await trio.open_tcp_stream(_LOOPBACK, port) as stream:
-        began_s = time.perf_counter()
-        for _ in range(num_batches):
-            await stream.send_all(b"x")
-            await _read_batch(stream)
-        took_s = time.perf_counter() - began_s
-    return took_s * num_bytes / (num_batches * _BATCH_BYTES)
-
-
-async def _read_batch(stream: trio.SocketStream) -> list[bytes]:
-    blocks, buffer = list[bytes](), bytearray()
-    while len(blocks) * _BLOCK_BYTES < _BATCH_BYTES:
-        buffer += await stream.receive_some(_READ_BYTES)
-        whole = len(buffer) // _BLOCK_BYTES * _BLOCK_BYTES
-        blocks += [bytes(buffer[at : at + _BLOCK_BYTES]) for at in range(0, whole, _BLOCK_BYTES)]
-        del buffer[:whole]
-    return blocks
-
-
 class _Measured:
     """MB/s and CPU seconds a GB, here and at the peer, of each way; ours with storing it."""
 
@@ -175,7 +144,10 @@ class _Measured:
         self.speeds.setdefault(f"{way}, until stored", []).append(speed)
 
 
-async def _measure(address: Address, port: int, pid: int, num_rounds: int) -> dict[str, Any]:
+async def _measure(
+    address: Address, ports: Sequence[int], pid: int, num_rounds: int
+) -> tuple[_Measured, float]:
+    """Each way in turn; and the milliseconds of a question."""
     chain = Chain()
     network = Network(
         os.urandom(32), _LISTEN, limits=Limits(), validate=lambda *_: False, agent="bench"
@@ -192,31 +164,46 @@ async def _measure(address: Address, port: int, pid: int, num_rounds: int) -> di
         async def slow(peer: PeerId) -> Stream:
             return await network.host.open(peer, BLOCKS)
 
+        plain, secure = ports
+        size = chain.num_bytes
         arena = SharedMemory("glia-bench-l1", _L1_BYTES, 0)
-        arena.prefault(2 * chain.num_bytes)
+        arena.prefault(2 * size)
         for _ in range(num_rounds):
-            await measured.add("raw TCP", lambda: _read_raw(port, chain.num_bytes))
+            await measured.add("raw TCP", lambda: raw.read_s(plain, size, is_secure=False))
             await measured.add_fetch("bulk", lambda: _fetch(chain, arena, peer, fast))
+            await measured.add("TLS", lambda: raw.read_s(secure, size, is_secure=True))
             await measured.add_fetch("libp2p", lambda: _fetch(chain, arena, peer, slow))
         arena.close()
         assert dialer.counters == {"streams": num_rounds}
+        ask_ms = await _ask_ms(chain, await network.host.open(peer, FIND))
         nursery.cancel_scope.cancel()
-    return _figures(measured)
+    return measured, ask_ms
+
+
+async def _ask_ms(chain: Chain, stream: Stream) -> float:
+    """Who has this chain? Median of asking the peer."""
+    asking, times = Asking(stream), list[float]()
+    question = Question(chain.windows[0].model_id, PROFILE)
+    for _ in range(50):
+        began_s = time.perf_counter()
+        found = await asking.find(question, [(NUM_WINDOWS, chain.keys[-1])], want_records=False)
+        times.append(time.perf_counter() - began_s)
+        assert len(found) == 1
+    return statistics.median(times) * 1e3
+
+
+def _row(name: str, measured: _Measured, way: str) -> Row:
+    """Ours against another way, round by round."""
+    ours, other = measured.speeds["bulk"], measured.speeds[way]
+    ratio = statistics.median(mine / theirs for mine, theirs in zip(ours, other, strict=True))
+    return Row(name, ratio, *(f"{statistics.median(each):.0f} MB/s" for each in (ours, other)))
 
 
 def _figures(measured: _Measured) -> dict[str, Any]:
-    speeds = {way: statistics.median(values) for way, values in measured.speeds.items()}
-    pairs = zip(measured.speeds["bulk"], measured.speeds["raw TCP"], strict=True)
-    ratios = [ours / other for ours, other in pairs]
-    found: dict[str, Any] = {
-        "ratio": statistics.median(ratios),
-        "ours": f"{speeds['bulk']:.0f} MB/s",
-        "other": f"{speeds['raw TCP']:.0f} MB/s",
-        "ratio, worst round": min(ratios),
-        "ratio, best round": max(ratios),
-        "until all is stored, MB/s": speeds["bulk, until stored"],
-        "over libp2p's streams, MB/s": speeds["libp2p"],
-    }
+    found: dict[str, Any] = {}
+    for way, speeds in measured.speeds.items():
+        found[f"{way}, MB/s"] = statistics.median(speeds)
+        found[f"{way}, worst and best round, MB/s"] = f"{min(speeds):.0f} - {max(speeds):.0f}"
     for way, costs in measured.costs.items():
         for side, values in zip(("getter", "provider"), zip(*costs, strict=True), strict=True):
             found[f"CPU s/GB, {way}, {side}"] = statistics.median(values)
@@ -228,25 +215,31 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def run(quick: bool = False) -> dict[str, Any]:
-    """Medians over rounds of all ways in turn.
-
-    Returns: ratio (ours / other), ours and other as text, and where the time goes.
-    """
-    command = (sys.executable, "-m", "simulations.bench.peer", "serve")
+def run(quick: bool) -> tuple[list[Row], dict[str, Any]]:
+    """Medians over rounds of all ways in turn; libp2p as it is comes after them."""
+    command = (sys.executable, "-m", "simulations.bench.peer")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as peer:
         assert peer.stdin is not None
         assert peer.stdout is not None
-        address, port = json.loads(peer.stdout.readline())
+        address, ports = json.loads(peer.stdout.readline())
         try:
-            return trio.run(_measure, Address(address), port, peer.pid, 3 if quick else 7)
+            measured, ask_ms = trio.run(
+                _measure, Address(address), ports, peer.pid, 3 if quick else 7
+            )
         finally:
             peer.stdin.close()
+    with bare.serving() as (address, _):
+        asked = [bare.asked(address, 4 if quick else 16) for _ in range(1 if quick else 3)]
+    speed, echo_ms = map(statistics.median, zip(*asked, strict=True))
+    bulk = statistics.median(measured.speeds["bulk"])
+    rows = [
+        _row("R8", measured, "raw TCP"),
+        _row("fetch-tls", measured, "TLS"),
+        Row("fetch", bulk / speed, f"{bulk:.0f} MB/s", f"{speed:.0f} MB/s"),
+        Row("ask", ask_ms / echo_ms, f"{ask_ms:.2f} ms", f"{echo_ms:.2f} ms"),
+    ]
+    return rows, _figures(measured)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["serve"]:
-        trio.run(_serve)
-    else:
-        for name, value in run("--quick" in sys.argv).items():
-            print(f"{name}: {value}")
+    trio.run(_serve)

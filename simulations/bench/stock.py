@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache, StaticCache
+from transformers.utils.logging import disable_progress_bar
 
 CacheKind = Literal["dynamic", "static"]
 
@@ -17,6 +18,7 @@ class Stock:
     """An unmodified model with sdpa attention."""
 
     def __init__(self, model_dir: Path, dtype: torch.dtype) -> None:
+        disable_progress_bar()
         self.model: Any = AutoModelForCausalLM.from_pretrained(
             model_dir, dtype=dtype, attn_implementation="sdpa", local_files_only=True
         ).eval()
