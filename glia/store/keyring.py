@@ -38,6 +38,9 @@ class Keyring:
     epochs: EpochsOf
     secret: Callable[[], bytes] = field(repr=False)
     _own: dict[GroupId, Epoch] = field(default_factory=dict, repr=False)
+    _made: dict[GroupId, tuple[Sequence[Epoch], list[Opens]]] = field(
+        default_factory=dict, repr=False
+    )
 
     @property
     def is_empty(self) -> bool:
@@ -58,13 +61,19 @@ class Keyring:
     def all(self) -> Iterator[Opens]:
         """What opens, the newest of each group first, its own last."""
         for group, epochs in self.epochs():
-            for epoch in reversed(epochs):
-                yield Opens(group, epoch, is_own=False)
-            yield Opens(group, self.own(group), is_own=True)
+            yield from self._opens(group, epochs)
 
     def of_group(self, group: GroupId) -> list[Opens]:
         """The same of one group."""
         return [each for each in self.all() if each.group == group]
+
+    def _opens(self, group: GroupId, epochs: Sequence[Epoch]) -> list[Opens]:
+        """Made once, as it is asked for with every window that is not found."""
+        known = self._made.get(group)
+        if known is None or known[0] is not epochs:
+            opens = [Opens(group, epoch, is_own=False) for epoch in reversed(epochs)]
+            known = self._made[group] = epochs, [*opens, Opens(group, self.own(group), is_own=True)]
+        return known[1]
 
     def opening(self, epoch_id: bytes) -> Opens | None:
         """What opens a ciphertext of this epoch."""
