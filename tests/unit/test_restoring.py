@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,11 @@ from glia.graph.soul import Soul
 from tests.conversation_parts import SAID, bytes_of, call_of, log_of, opened, run, talk, turn_of
 
 SECRET = b"\5" * 32
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daemon.claim_files._PATIENCE_S", 60.0)  # however busy this machine is
 
 
 @dataclass
@@ -390,6 +396,45 @@ def test_noise_in_place_of_a_claim_is_told_once(
     claim_path(tmp_path / "soul.glia").write_bytes(b"other noise")
     trio.run(files.look)
     assert len(caplog.records) == 2
+
+
+def test_a_disk_that_hangs_holds_one_thread_and_keeps_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = body(tmp_path / "old")
+    old.say("a", 1, 2)
+    old.checkpoint(tmp_path / "soul.glia")
+    until, begun = threading.Event(), threading.Semaphore(0)
+
+    def hang(*_: object) -> list[object]:
+        begun.release()
+        until.wait()
+        return []
+
+    monkeypatch.setattr("daemon.claim_files._read_new", hang)
+    monkeypatch.setattr("daemon.claim_files._PATIENCE_S", 0.01)
+    old.conversations.look = ClaimFiles(old.state).look
+
+    async def turns() -> int:
+        for _ in range(50):
+            await old.conversations.look()
+        return trio.to_thread.current_default_thread_limiter().borrowed_tokens
+
+    try:
+        assert trio.run(turns) == 0
+        assert begun.acquire(timeout=60)
+        assert not begun.acquire(blocking=False)
+    finally:
+        until.set()
+
+
+def test_what_is_no_file_is_no_claim(tmp_path: Path) -> None:
+    old = body(tmp_path / "old")
+    old.say("a", 1, 2)
+    old.checkpoint(tmp_path / "soul.glia")
+    os.mkfifo(claim_path(tmp_path / "soul.glia"))  # reading it would wait for ever
+    looks(old)
+    old.say("a", 3)
 
 
 def test_sizes_are_bounded_before_anything_is_read(
