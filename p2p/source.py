@@ -18,6 +18,7 @@ _QUEUE_S = 0.25  # of its own speed is asked of a peer, beside one round trip
 _FIRST_SPEED = 4e6  # bytes/s, until something was measured
 _MEASURE_BYTES = 128 * 1024
 _MEASURE_S = 0.1
+_FIRST_MEASURE_S = 0.02  # before it, a fast peer would wait for us: it owes so little
 _NEW_SHARE = 0.3  # of a new measurement in the speed
 _MAX_LACKING = 64  # in a row: then the chain is not there
 
@@ -162,7 +163,8 @@ class Source:
             self._pace_s, self._pace_bytes = now_s, 0
         self._measured_bytes += num_bytes
         took_s = now_s - self._measured_s
-        if self._measured_bytes >= _MEASURE_BYTES and took_s >= _MEASURE_S:
+        least_s = _MEASURE_S if self.is_measured else _FIRST_MEASURE_S
+        if self._measured_bytes >= _MEASURE_BYTES and took_s >= least_s:
             self._measure(self._measured_bytes / took_s)
             self._measured_s, self._measured_bytes = now_s, 0
 
