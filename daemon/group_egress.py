@@ -24,7 +24,7 @@ from p2p.group_serving import Nothing
 from p2p.host import PeerId
 from p2p.offer import Candidate, Offer
 
-CHECK_AGAIN_S = 15.0  # a stream may be open for long, and what was shown be revoked meanwhile
+CHECK_AGAIN_S = 10.0  # a stream may be open for long, and lists come every 45 s: a minute in all
 _MAX_ENCODING_BYTES = 56 * 1024  # of what fits a frame
 _HOUR_S = 3600.0
 _MAX_GIVEN = 4096

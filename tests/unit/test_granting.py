@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import trio
 
 from daemon import group_changes as changes
+from daemon.group_egress import CHECK_AGAIN_S, GroupEgress
 from daemon.group_file import MemberRow
 from daemon.group_life import RENEW_S, GroupLife
 from daemon.peering import Peering
@@ -22,6 +24,7 @@ from glia.errors import (
     RemoteProtocolError,
 )
 from glia.graph.group import GroupId
+from glia.graph.ids import BlockId
 from p2p.frames import Reader, encode_frame, send_body
 from p2p.granting import GRANTS, MAX_GRANTS, ask_grants
 from p2p.host import PeerId, Stream
@@ -133,6 +136,47 @@ def test_what_is_revoked_is_known_within_a_minute(tmp_path: Path) -> None:
         assert newest not in bob.groups.row(group).keys.epochs
         assert cyd.serves(ada, group, ada.groups.capability(group))
         assert ada.serves(cyd, group, cyd.groups.capability(group))
+
+    run(tmp_path, main)
+
+
+class Everything:
+    """An index, and L2, in which all is that is asked for."""
+
+    def have_blocks(self, group: GroupId, block_ids: Sequence[BlockId]) -> list[bool]:
+        return [True] * len(block_ids)
+
+    def has_block(self, block_id: BlockId) -> bool:
+        return True
+
+
+@pytest.mark.fault("F30")
+@pytest.mark.spec(49)
+@pytest.mark.parametrize("phase_s", [0.0, 0.3, 0.9 * RENEW_S])
+def test_an_old_token_is_served_by_nobody_after_a_minute(tmp_path: Path, phase_s: float) -> None:
+    """Also on a stream that was open before, at whatever moment that was revoked."""
+
+    async def main(ada: Node, bob: Node, cyd: Node, nursery: trio.Nursery) -> None:
+        group = ada.groups.create("friends").group_id
+        for node in (bob, cyd):
+            ada.grant(group, node)
+            await node.life.join([ada.address])
+            nursery.start_soon(node.life.run)
+        nursery.start_soon(ada.life.run)
+        await trio.sleep(2 * RENEW_S + phase_s)
+        shown, counters = bob.groups.capability(group), Counter[str]()
+        every: Any = Everything()
+        egress = GroupEgress(every, every, cyd.groups.check, counters, trio.current_time)
+        offer = egress.offer_of(group, shown, bob.peer)
+        assert offer.has_block(BlockId(bytes(32)))
+        ada.revoke(group, bob)
+        await trio.sleep(60 - CHECK_AGAIN_S)
+        offer.has_block(BlockId(bytes(32)))  # looked at just before: then not for a while
+        await trio.sleep(CHECK_AGAIN_S - 0.01)
+        assert not offer.has_block(BlockId(bytes(32)))
+        assert counters["group_streams_refused"] == 0
+        assert not egress.offer_of(group, shown, bob.peer).has_block(BlockId(bytes(32)))
+        assert counters["group_streams_refused"] == 1
 
     run(tmp_path, main)
 
