@@ -129,6 +129,8 @@ def prepared(config: Config) -> Iterator[Prepared]:
             # Of what it was answering when it ended no file says that it is to be forgotten.
             conversations.strays = not config.conversations.anonymous_hours
         own = cache(partial(own_secret, paths.own_key))
+        if groups.all():
+            own()  # if others could read it, that is said now
         vault = Vault(store, Keyring(lambda: epochs_of(groups), own))
         memory = Memory(arena, vault, config.l1.hot_steps, Domains(groups))
         if published is not None:

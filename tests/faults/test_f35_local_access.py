@@ -48,6 +48,21 @@ def test_what_a_node_makes_is_its_owners_alone(node: RunningNode) -> None:
 
 
 @pytest.mark.fault("F35")
+def test_a_key_that_others_can_read_is_refused_where_it_is_used(tmp_path: Path) -> None:
+    """That of what is a node's own in its groups: who is in none needs none."""
+    data_dir = tmp_path / "node"
+    with RunningNode(data_dir) as running, Client.connect(running.data_dir) as client:
+        assert not (data_dir / "own.key").exists()
+        client.create_group("team")
+    key = data_dir / "own.key"
+    key.write_bytes(bytes(32))
+    key.chmod(0o644)
+    message = refused(data_dir)
+    assert "open to other users" in message
+    assert f"chmod 600 {key}" in message
+
+
+@pytest.mark.fault("F35")
 @pytest.mark.parametrize("mode", [0o750, 0o705, 0o711, 0o770, 0o777, 0o702])
 def test_a_data_dir_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
     data_dir = tmp_path / "node"
