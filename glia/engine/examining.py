@@ -142,8 +142,14 @@ class Examiner:
         """Of a native window, per layer [S, G, 2 * D]; layer 0 in the engine's own arithmetic,
         which is as far off as its neighbours' and not as float64. Raises: ModelError."""
         rows = [*self._canonical.recompute(before, tokens, self._storage).rows]
-        rows[0] = self._native(tokens).to(self._storage)
+        rows[0] = self._own_rows(tokens)
         return rows
+
+    def _own_rows(self, tokens: Sequence[int]) -> torch.Tensor:
+        """Layer 0 in the engine's own arithmetic, [T, G, 2 * D]; each token is computed once."""
+        places = {token: at for at, token in enumerate(dict.fromkeys(tokens))}
+        rows = self._native([*places]).to(self._storage)
+        return rows if len(places) == len(tokens) else rows[[places[token] for token in tokens]]
 
     # -- the checks ---------------------------------------------------------------------------
 
@@ -191,7 +197,7 @@ class Examiner:
                 _settled(most_ulp(mine, theirs), "layer 0", 0)
                 for mine, theirs in zip(wide, given, strict=True)
             ]
-        rows = self._native(tokens).to(self._storage).view(given.shape)
+        rows = self._own_rows(tokens).view(given.shape)
         return [self._worst([off], "layer 0") for off in _offs(given, rows)]
 
     def _worst(self, offs: Sequence[Off], what: str) -> Finding:
@@ -241,9 +247,10 @@ def _constant(
 
 def _offs(given: torch.Tensor, expected: torch.Tensor) -> list[Off]:
     """Per window, how far it is off. Args: [W, S, G, 2 * D] each."""
-    a, b = (_halves(rows.double()) for rows in (given, expected))
+    wide = torch.float64 if given.dtype is torch.float32 else torch.float32
+    a, b = (_halves(rows.to(wide)) for rows in (given, expected))
     off = (a - b).square_().sum((2, 4))  # [W, S, 2]
-    size = b.square_().sum((2, 4)).clamp_min_(torch.finfo(torch.float64).tiny)
+    size = b.square_().sum((2, 4)).clamp_min_(torch.finfo(wide).tiny)
     whole = (off.sum(1) / size.sum(1)).sqrt_()
     common = (off / size).sqrt_().sort(1).values[:, off.shape[1] // 4]
     pairs = zip(whole.tolist(), common.tolist(), strict=True)
