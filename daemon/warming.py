@@ -35,7 +35,7 @@ from p2p.source import Provides
 from p2p.walking import Question, Walk
 
 _AGAIN_S = 5.0
-_MAX_TRIES = 12  # of a Body that shows nothing: it may not have let go yet
+_MAX_TRIES = 24  # of a Body that shows nothing: it may not have let go yet
 _ASK_S = 20.0
 _RESET_S = 1.0
 _log = logging.getLogger("gliad.soul")

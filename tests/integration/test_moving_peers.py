@@ -62,7 +62,7 @@ def test_private_windows_come_from_the_body_before_when_it_is_there_again(tmp_pa
 
         start(one)
         two("peers", "add", one.address)
-        until(lambda: two.json("status")["tiers"]["l2"]["windows"] >= known + NUM_PRIVATE // 16, 60)
+        until(lambda: two.json("status")["tiers"]["l2"]["windows"] >= known + NUM_PRIVATE // 16)
         assert one.json("conversations")[0]["moved_to"] == two.json("id")["neuron"]
         with Client.connect(two.data_dir) as client:
             log = client.conversation("story").tokens
@@ -97,7 +97,7 @@ def test_public_windows_come_from_the_body_before(tmp_path: Path) -> None:
             list(client.generate("tiny", [1, 2, 3], max_tokens=1))
         carried = file.rename(tmp_path / "carried.glia")  # no claim appears where it was made
         (restored,) = two.json("restore", str(carried))["conversations"]
-        until(lambda: one.json("conversations")[0]["moved_to"] == two.json("id")["neuron"], 60)
+        until(lambda: one.json("conversations")[0]["moved_to"] == two.json("id")["neuron"])
         assert "moved to another Body" in one("publish", "story", code=2).stderr
         with Client.connect(one.data_dir) as client:
             log = client.conversation("story").tokens

@@ -10,7 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trio
 
+from daemon.arena import SharedMemory
+from daemon.binding import Binding
+from daemon.memory import Memory
 from daemon.moves import Known, Moves, joined
 from daemon.parting import Parting
 from daemon.paths import Paths
@@ -18,6 +22,7 @@ from daemon.soul_door import SoulDoor
 from daemon.soul_key import keep_secret
 from daemon.soul_peers import SoulPeers
 from daemon.soul_state import SoulState
+from daemon.warming import Warming
 from glia.errors import PeerRefused
 from glia.graph.chain import prefix_keys
 from glia.graph.claim import Claim
@@ -25,6 +30,8 @@ from glia.graph.conversation import Begin
 from glia.graph.journal import id_of
 from glia.graph.neuron import NeuronId
 from glia.graph.soul import Soul
+from glia.graph.tokens import pack_tokens
+from glia.store.memory import MemoryStore
 from p2p.asking import Asking
 from p2p.bearing import SOUL_BLOCKS, SOUL_FIND, ask_bearer
 from p2p.frames import Reader, encode_frame
@@ -32,8 +39,9 @@ from p2p.host import Host, Stream
 from p2p.messages import Find, GetBlocks, GetRecords, decode_found, encode
 from p2p.testing.internet import Internet
 from p2p.walking import Question, Walk
-from tests.builders import Chain
-from tests.resolver_parts import Node, chain_of, run
+from simulations.virtual.ports import Joined, make_peering
+from tests.builders import CLASS, Chain
+from tests.resolver_parts import MIB, Node, chain_of, run
 from tests.store_parts import sealed
 
 SECRET = b"\5" * 32
@@ -155,6 +163,48 @@ def test_whoever_else_asks_learns_nothing(world: Run, tmp_path: Path) -> None:
             assert decode_found(said[0][4:]).candidates == ()
         with pytest.raises(PeerRefused):
             await opened(bearer, node, SOUL_FIND, OTHER)
+
+    world(main)
+
+
+@pytest.mark.spec(59)
+def test_a_new_body_brings_them_and_shows_them_to_nobody(world: Run, tmp_path: Path) -> None:
+    async def main(node: Node, net: Internet) -> None:
+        chain = chain_of(20)
+        peering = make_peering(tmp_path / "old", Joined(net, "old"))
+        store, arena = MemoryStore(64 * MIB), SharedMemory("old-l1", 4 * MIB, 0)
+        store.put(sealed(chain))
+        old: Any = SimpleNamespace(peering=peering, memory=Memory(arena, store, hot_steps=4))
+        tokens = [token for record in chain.records for token in record.tokens]
+        begin = Begin(1, "story", "tiny", "float32", chain.model_id)
+        binding = Binding(chain.model_id, chain.profile, CLASS)
+
+        async def read(_: str) -> Any:
+            return SimpleNamespace(tokens=pack_tokens(tokens))
+
+        talks: Any = SimpleNamespace(read=read)
+        nobody: Any = None
+        warming = Warming(node.peering, nobody, talks, nobody, node.memory)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(peering.run)
+            await node.peering.host.connect(peering.host.addresses()[0])
+            peer = peering.host.peer_id
+            open_door(old, tmp_path / "soul", chain, gives=False, holder=ELSEWHERE)
+            assert not await warming._came(begin.name, binding, peer, SOUL)
+            assert not await warming._came(begin.name, binding, peer, OTHER)
+            assert await node.matched(chain) == 0
+            open_door(old, tmp_path / "soul", chain, gives=True, holder=ELSEWHERE)
+            assert await warming._came(begin.name, binding, peer, SOUL)
+            assert await warming._came(begin.name, binding, peer, SOUL)  # there is no more
+            nursery.cancel_scope.cancel()
+        assert await node.matched(chain) == 20
+        published = node.peering.published
+        assert published.record(chain.tip) is None
+        origins = published.foreign.origins(chain.window_ids)
+        assert {origin.signer for origin in origins.values()} == {None}
+        assert len(origins) == 20
+        assert node.memory.arrivals.unchecked == {*chain.window_ids}
+        arena.close()
 
     world(main)
 
