@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,14 +146,14 @@ class _Measured:
 
 
 async def _measure(
-    address: Address, ports: Sequence[int], pid: int, num_rounds: int
+    address: Address, ports: Sequence[int], pid: int, *, quick: bool
 ) -> tuple[_Measured, float]:
     """Each way in turn; and the milliseconds of a question."""
     chain = Chain()
     network = Network(
         os.urandom(32), _LISTEN, limits=Limits(), validate=lambda *_: False, agent="bench"
     )
-    measured = _Measured(chain, pid)
+    measured, num_rounds = _Measured(chain, pid), 3 if quick else 7
     async with trio.open_nursery() as nursery:
         await nursery.start(network.run)
         peer = await network.host.connect(address)
@@ -172,7 +173,8 @@ async def _measure(
             await measured.add("raw TCP", lambda: raw.read_s(plain, size, is_secure=False))
             await measured.add_fetch("bulk", lambda: _fetch(chain, arena, peer, fast))
             await measured.add("TLS", lambda: raw.read_s(secure, size, is_secure=True))
-            await measured.add_fetch("libp2p", lambda: _fetch(chain, arena, peer, slow))
+            if not quick:
+                await measured.add_fetch("libp2p", lambda: _fetch(chain, arena, peer, slow))
         arena.close()
         assert dialer.counters == {"streams": num_rounds}
         ask_ms = await _ask_ms(chain, await network.host.open(peer, FIND))
@@ -223,9 +225,8 @@ def run(quick: bool) -> tuple[list[Row], dict[str, Any]]:
         assert peer.stdout is not None
         address, ports = json.loads(peer.stdout.readline())
         try:
-            measured, ask_ms = trio.run(
-                _measure, Address(address), ports, peer.pid, 3 if quick else 7
-            )
+            measure = partial(_measure, Address(address), ports, peer.pid, quick=quick)
+            measured, ask_ms = trio.run(measure)
         finally:
             peer.stdin.close()
     with bare.serving() as (address, _):

@@ -7,7 +7,7 @@ import torch
 
 from glia.engine.load import load_model
 from glia.engine.loaded import LoadedModel
-from glia.engine.sequence import Request, Sequence
+from glia.engine.sequence import Request, Sequence, State
 from glia.engine.testing import LocalMemory
 from glia.errors import StoreBroken
 from glia.graph.chain import walk
@@ -204,6 +204,30 @@ def test_a_fork_changes_nothing_of_its_sibling(parts: Parts) -> None:
     other = parts.rig().generate(turned, 31)
     assert rig.answer(twin).tokens[9:] == other.tokens
     assert rig.answer(twin).tip == other.tip
+
+
+@pytest.mark.spec(39)
+def test_requests_that_join_and_leave_get_what_each_would_get_alone(parts: Parts) -> None:
+    system = prompt(48)
+    asked = [(system + prompt(20, seed=n), 30 - 6 * n) for n in range(1, 5)]
+    expected = [parts.rig().generate(*each) for each in asked]
+    rig = parts.rig()
+    running = []
+    for tokens, max_tokens in asked:
+        running.append(rig.engine.submit(Request(tuple(tokens), max_tokens)))
+        while running[-1].state is not State.DECODING:
+            rig.outcomes += rig.engine.step()
+    assert [s.state for s in running] == [State.DECODING] * 4
+    assert {tuple(s.table[:3]) for s in running} == {tuple(running[0].table[:3])}
+    left = running[1]
+    rig.engine.cancel(left)
+    rig.engine.evict_l0()
+    rig.generate(prompt(90, seed=9), 5)
+    rig.run()
+    for sequence, alone in zip(running, expected, strict=True):
+        if sequence is not left:
+            assert rig.answer(sequence).tokens == alone.tokens
+            assert rig.answer(sequence).tip == alone.tip
 
 
 @pytest.mark.spec(24)
