@@ -33,6 +33,7 @@ from glia.store.published import Published
 from p2p.bulk.client import BulkDialer
 from p2p.bulk.server import BulkServer
 from p2p.choosing import by_turns
+from p2p.crowds import crowd_among
 from p2p.getter import Close
 from p2p.group_serving import GroupProvider, Nothing, OfferOf
 from p2p.hints import Hints
@@ -95,7 +96,11 @@ class Peering:
         self.neurons = self._remembering.neurons
         self.save_neurons = self._remembering.save_neurons
         self.overheard: Overheard = _nothing
-        self.hints = Hints(secrets.token_bytes(32), self.ledger.is_proven)
+        self.hints = Hints(
+            secrets.token_bytes(32),
+            self.ledger.is_proven,
+            lambda peer: crowd_among(self._connections(), peer),
+        )
         self.believing = Believing(
             config, self.ledger, self.neurons, signer.neuron, self._connections
         )

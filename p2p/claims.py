@@ -8,7 +8,7 @@ place among all is lost by those behind the address that has most of them.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Generic, TypeVar
@@ -46,8 +46,9 @@ class Draw:
 class Claims(Generic[V]):
     """A value for each key and peer: at most so many of one peer, under one key, and in all.
 
-    Of one peer's keys the oldest goes; under a key, who loses the draw; in all, the oldest of
-    the crowd (p2p/crowds.py) that has most. Who is proven goes last.
+    Of one peer's keys the oldest goes; under a key, who loses the draw in the crowd
+    (p2p/crowds.py) that has most there; in all, the oldest of the crowd that has most. Who is
+    proven goes last.
 
     Args:
         is_proven: whether a peer gave what it said to have, before.
@@ -107,10 +108,12 @@ class Claims(Generic[V]):
         return key, peer, self._by_key[key][peer]
 
     def _loser(self, key: bytes) -> PeerId:
-        def worth(peer: PeerId) -> tuple[bool, bytes]:
-            return not self._is_proven(peer), self._draw.rank(key, peer.encode())
-
-        return max(self._by_key[key], key=worth)
+        peers = self._by_key[key]
+        strangers = [peer for peer in peers if not self._is_proven(peer)] or list(peers)
+        crowds = Counter(self._order[key, peer] for peer in strangers)
+        largest = max(crowds.values())
+        drawn = [peer for peer in strangers if crowds[self._order[key, peer]] == largest]
+        return max(drawn, key=lambda peer: self._draw.rank(key, peer.encode()))
 
     def _oldest(self) -> tuple[bytes, PeerId]:
         largest = max(self._by_crowd.values(), key=len)

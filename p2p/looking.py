@@ -14,6 +14,7 @@ from p2p.lookup import LookUp
 ASK_S = 3.0  # one peer
 PATIENCE_S = 0.5  # then the next one is asked, too
 LOOK_UP_S = 30.0
+READ_S = 1.5  # of who keeps what is asked for: then who answered by then is asked for it
 ENOUGH = 0.25  # of those that are asked what they keep: the rest may be there to delay
 _log = logging.getLogger("gliad.p2p.looking")
 
@@ -21,14 +22,19 @@ Start = Callable[[Callable[[], Awaitable[None]]], None]
 
 
 async def look_up(
-    lookup: LookUp, ask: Callable[[PeerId], Awaitable[Sequence[PeerId]]], start: Start
+    lookup: LookUp,
+    ask: Callable[[PeerId], Awaitable[Sequence[PeerId]]],
+    start: Start,
+    limit_s: float = LOOK_UP_S,
 ) -> None:
     """Until it is over, or time is up. While nobody has answered, who is late is waited for.
 
     Args:
-        ask: a peer for the closest that it knows; may raise anything.
+        ask: a peer for the closest that it knows, for ASK_S at most; may raise anything.
         start: runs something beside.
+        limit_s: then it is over if anybody has answered.
     """
+    end_s = trio.current_time() + limit_s
     changed = trio.Event()
     waiting: dict[PeerId, float] = {}
     num_asked = 0
@@ -37,8 +43,7 @@ async def look_up(
         nonlocal num_asked
         num_asked += 1
         try:
-            with trio.fail_after(ASK_S):
-                closer = await ask(peer)
+            closer = await ask(peer)
         except Exception as error:  # a peer can make anything of an answer
             _log.debug("peer %s of the directory fails: %r", peer, error)
             lookup.failed(peer)
@@ -51,10 +56,14 @@ async def look_up(
 
     with trio.move_on_after(LOOK_UP_S):
         while not lookup.is_over or (num_asked and not lookup.closest()):
+            is_late = trio.current_time() >= end_s
+            if is_late and lookup.closest():
+                break
             for peer in lookup.next():
                 waiting[peer] = trio.current_time() + PATIENCE_S
                 start(lambda peer=peer: one(peer))  # type: ignore[misc]
-            with trio.move_on_at(min(waiting.values(), default=math.inf)):
+            soonest_s = min(waiting.values(), default=math.inf)
+            with trio.move_on_at(soonest_s if is_late else min(soonest_s, end_s)):
                 await changed.wait()
             changed = trio.Event()
             for peer in [each for each, at_s in waiting.items() if at_s <= trio.current_time()]:

@@ -15,6 +15,7 @@ from p2p.host import PeerId
 NUM_CLOSEST = 20  # that keep a key's records
 _NUM_PATHS = 2
 _AT_ONCE = 3  # of one path
+_MOST_AT_ONCE = 8  # where those that are asked do not answer
 _MAX_CLOSER = 20  # that are taken from one answer
 _MAX_KNOWN = 256  # of one path
 
@@ -26,6 +27,7 @@ class _Path:
     known: list[PeerId]  # the closest first; none that failed, or that another path asked
     under_way: set[PeerId] = field(default_factory=set)
     answered: set[PeerId] = field(default_factory=set)
+    num_at_once: int = _AT_ONCE
 
 
 class LookUp:
@@ -58,7 +60,9 @@ class LookUp:
         """Whom to ask for the closest that it knows; each is to be answered or failed."""
         found = []
         for path in self._paths:
-            while len(path.under_way) < _AT_ONCE and (peer := self._to_ask(path)) is not None:
+            while (
+                len(path.under_way) < path.num_at_once and (peer := self._to_ask(path)) is not None
+            ):
                 self._path_of[peer] = path
                 path.under_way.add(peer)
                 for other in self._paths:
@@ -72,6 +76,7 @@ class LookUp:
         path = self._path_of[peer]
         path.under_way.discard(peer)
         path.answered.add(peer)
+        path.num_at_once = max(_AT_ONCE, path.num_at_once - 1)
         new = [other for other in list(closer)[:_MAX_CLOSER] if other not in self._path_of]
         path.known = sorted({*path.known, peer, *new}, key=self._distance)[:_MAX_KNOWN]
 
@@ -79,6 +84,7 @@ class LookUp:
         """A peer was asked, and is not waited for any more; it may answer yet."""
         path = self._path_of[peer]
         path.under_way.discard(peer)
+        path.num_at_once = min(_MOST_AT_ONCE, path.num_at_once + 1)
         if peer in path.known:
             path.known.remove(peer)
 

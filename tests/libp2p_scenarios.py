@@ -230,6 +230,23 @@ async def idle_streams_of_the_directory(new: NewNode) -> bool:
 
 
 @scenario
+async def a_peer_that_asked_and_went(new: NewNode) -> bool:
+    """Nobody is sent to it."""
+    async with AsyncExitStack() as stack:
+        victim = await stack.enter_async_context(new())
+        async with new() as one:
+            await one.connect(victim)
+            stream = await one.host.new_stream(victim.host.get_id(), [kad_protocol(victim)])
+            key = one.host.get_id().to_bytes()
+            await send_kad(stream, Message(type=Message.MessageType.FIND_NODE, key=key))
+            await stream.read(1)
+        with trio.move_on_after(patience_s(victim)):
+            while victim.is_connected(one):
+                await trio.sleep(0.01)
+        return not victim.kad.routing_table.find_local_closest_peers(key, 20)
+
+
+@scenario
 async def the_public_directory(new: NewNode) -> bool:
     async with AsyncExitStack() as stack:
         one, victim = await pair(stack, new)

@@ -15,7 +15,7 @@ from p2p.host import MAX_VALUE_BYTES, Found, PeerId
 from p2p.libp2p.kad import GuardedKad, distance
 from p2p.libp2p.names import dialable, peer_object, peer_text
 from p2p.libp2p.records import join_values, split_values, value_key
-from p2p.looking import ENOUGH, Start, ask_all
+from p2p.looking import ENOUGH, LOOK_UP_S, READ_S, Start, ask_all
 from p2p.routing import Routing
 from p2p.values import kept_values
 
@@ -38,8 +38,11 @@ class LibP2PDirectory:
 
     def __init__(self, kad: GuardedKad, start: Start, learn: Learn) -> None:
         self._kad, self._start, self._learn = kad, start, learn
-        self._routing = Routing(kad.neighbours, kad.closer, distance, start)
+        contacts = kad.routing_table.contacts
+        self._routing = Routing(contacts, kad.neighbours, kad.closer, distance, start)
+        self._own = kad.local_peer_id.to_bytes()
         self._has_joined = False
+        kad.refresh = partial(self._routing.join, self._own)
 
     @property
     def rendezvous(self) -> Callable[[], Sequence[PeerId]]:
@@ -60,6 +63,10 @@ class LibP2PDirectory:
     @property
     def num_crowded(self) -> int:
         return self._routing.num_crowded
+
+    async def tend(self) -> None:
+        """See which peers of the directory are there, for ever."""
+        await self._routing.tend(self._own)
 
     async def provide(self, key: bytes) -> None:
         name = _provider_key(key)
@@ -138,9 +145,10 @@ class LibP2PDirectory:
         """How many of those that keep a key did not fail."""
         if not self._has_joined:
             self._has_joined = True
-            own = self._kad.local_peer_id.to_bytes()
-            self._start(partial(self._routing.join, own))
-        return await ask_all(await self._routing.keepers(name), ask, self._start, _ASK_S, enough)
+            self._start(partial(self._routing.join, self._own))
+        limit_s = LOOK_UP_S if enough == 1.0 else READ_S
+        keepers = await self._routing.keepers(name, limit_s)
+        return await ask_all(keepers, ask, self._start, _ASK_S, enough)
 
 
 def _checked(key: bytes) -> bytes:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 import trio
 from libp2p.abc import IHost, INetStream
 from libp2p.kad_dht.kad_dht import DHTMode, KadDHT
-from libp2p.peer.id import ID
+from libp2p.kad_dht.peer_routing import PeerRouting
 from libp2p.records.validator import NamespacedValidator
 
 from glia.errors import PeerUnreachable
@@ -29,6 +27,7 @@ from p2p.libp2p.records import (
     Sender,
     Validate,
 )
+from p2p.libp2p.table import GuardedTable, place_of, target_of
 from p2p.lookup import NUM_CLOSEST
 
 _RATE_WINDOW_S = 10.0
@@ -42,8 +41,10 @@ class GuardedKad(KadDHT):
 
     Attributes:
         num_refused: messages of peers that ask too often.
+        refresh: called when this node begins, and every 10 minutes.
     """
 
+    routing_table: GuardedTable
     provider_store: GuardedProviders
     value_store: GuardedValues
 
@@ -55,12 +56,15 @@ class GuardedKad(KadDHT):
             validator_changed=True,
             strict_validation=True,
         )
+        self.routing_table = GuardedTable(self.local_peer_id, host)
+        self.peer_routing = PeerRouting(host, self.routing_table)
         self.draw = Draw(secrets.token_bytes(32))
         self.provider_store = GuardedProviders(host, self.peer_routing, self.draw)
         self.value_store = GuardedValues(
             host, self.local_peer_id, self.draw, lambda peer: self.provider_store.is_proven(peer)
         )
         self.num_refused = 0
+        self.refresh: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self._rates = kad_rates()
         self._provider_rate_max = MAX_KEYS_PER_PEER
         self._provider_rate_window = _RATE_WINDOW_S
@@ -79,6 +83,10 @@ class GuardedKad(KadDHT):
         SENDER.set(sender)
         await super()._do_handle_stream(cast(INetStream, MeteredStream(stream, admits)))
 
+    async def refresh_routing_table(self) -> None:
+        """Instead of the library's, which asks for ten seconds whoever is gone."""
+        await self.refresh()
+
     def neighbours(self, key: bytes) -> list[PeerId]:
         """Peers that may be asked who is closer to a key, the closest first."""
         found = [*self.routing_table.find_local_closest_peers(key, NUM_CLOSEST)]
@@ -91,20 +99,19 @@ class GuardedKad(KadDHT):
     async def closer(self, peer: PeerId, key: bytes) -> Sequence[PeerId]:
         """The closest to a key that a peer knows. Raises: PeerUnreachable, BadRequest.
 
-        The library answers with nobody where a peer has failed; then it is not connected.
+        The library answers with nobody where a peer has failed; then it is not connected, or
+        was removed.
         """
-        asked = peer_object(peer)
+        asked, removed = peer_object(peer), self.routing_table.removed
+        removed.discard(asked)
         found = await self.peer_routing._query_peer_for_closest(asked, key)
-        if not self.host.get_network().get_connections(asked):
+        has_failed = asked in removed
+        removed.discard(asked)
+        if has_failed or not self.host.get_network().get_connections(asked):
             raise PeerUnreachable(f"peer {peer} does not answer")
         return [peer_text(each) for each in found]
 
 
 def distance(peer: PeerId, key: bytes) -> int:
     """Of a peer from a key, as Kademlia has it."""
-    return _place(peer) ^ int.from_bytes(hashlib.sha256(key).digest(), "big")
-
-
-@lru_cache(maxsize=4096)
-def _place(peer: PeerId) -> int:
-    return int.from_bytes(hashlib.sha256(ID.from_base58(peer).to_bytes()).digest(), "big")
+    return place_of(peer) ^ target_of(key)

@@ -120,6 +120,7 @@ class Network:
             for service in (self._kad, self._pubsub, self._router):
                 await stack.enter_async_context(background_trio_service(service))
             await self._pubsub.wait_until_ready()
+            self._start(self.directory.tend)
             if self.neighbours is not None:
                 self._start(self.neighbours.run)
             task_status.started()

@@ -69,6 +69,7 @@ class SimHost:
         self._handlers: dict[str, tuple[Handler, float]] = {}
         self._known: dict[PeerId, Address] = {}
         self._connections: dict[PeerId, SimConnection[SimHost]] = {}
+        self.records.connected = self._connections.keys
         self._banned: set[PeerId] = set()
         self._under_way = Counter[tuple[PeerId, str]]()
         self._answering: dict[trio.CancelScope, None] = {}
@@ -148,6 +149,7 @@ class SimHost:
 
     def end(self, *, is_told: bool) -> None:
         """The process is gone: its handlers, its connections, all that it remembered."""
+        self.directory.end()
         for scope in list(self._answering):
             scope.cancel()
         for peer, connection in list(self._connections.items()):

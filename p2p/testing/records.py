@@ -8,17 +8,18 @@ answers is its affair (`Records.drops`, `Records.names`).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import blake3
 import trio
 
 from glia.errors import BadRequest, PeerUnreachable
 from p2p.claims import Claims, Draw
+from p2p.contacts import Contacts
 from p2p.host import MAX_VALUE_BYTES, Address, Found, PeerId
-from p2p.looking import ASK_S, ENOUGH, Start, ask_all
+from p2p.looking import ASK_S, ENOUGH, READ_S, Start, ask_all
 from p2p.routing import Routing
-from p2p.testing.kad import Table, distance
+from p2p.testing.kad import distance, place_of, target_of
 from p2p.values import KeptValues
 
 Validate = Callable[[bytes, bytes], bool]
@@ -36,6 +37,7 @@ class Records:
     """What one host keeps for others, and whom it knows.
 
     Attributes:
+        connected: peers that are connected.
         drops: it takes records and answers with nothing, as a censor does.
         names: whom it says are the closest to any key, instead of those that are.
     """
@@ -45,15 +47,16 @@ class Records:
         self.names: Sequence[PeerId] = ()
         self.validate = validate
         self.is_proven: Callable[[PeerId], bool] = lambda peer: False
-        self.table = Table(peer)
+        self.contacts = Contacts(peer, place_of)
+        self.connected: Callable[[], Collection[PeerId]] = tuple
         draw = Draw(blake3.blake3(peer.encode()).digest())
         self._providers = Claims[tuple[Address, float]](draw, lambda one: self.is_proven(one))
         self._values = KeptValues(draw, lambda one: self.is_proven(one))
 
     def closest(self, key: bytes, asker: PeerId) -> Sequence[PeerId]:
-        """Whom it names; it knows the asker from now on."""
-        found = self.names or self.table.closest(key)
-        self.table.add(asker)
+        """Whom it names."""
+        self.contacts.asked(asker, trio.current_time())
+        found = self.names or self.contacts.closest(target_of(key), self.connected())
         return [peer for peer in found if peer != asker]
 
     def add_provider(self, key: bytes, peer: PeerId, address: Address) -> None:
@@ -96,7 +99,8 @@ class SimDirectory:
     ) -> None:
         self._peer, self._address, self._own = peer, address, own
         self._reach, self._learn, self._note, self._start = reach, learn, note, start
-        self.routing = Routing(own.table.closest, self._closer, distance, start)
+        self.routing = Routing(own.contacts, self._neighbours, self._closer, distance, start)
+        self._scope, self._is_tended = trio.CancelScope(), False
 
     @property
     def rendezvous(self) -> Callable[[], Sequence[PeerId]]:
@@ -120,13 +124,18 @@ class SimDirectory:
 
     def met(self, peer: PeerId) -> None:
         """A peer that is connected now; the first one is asked who is near."""
-        is_first = not self._own.table.closest(bytes(_KEY_BYTES), 1)
-        self._own.table.add(peer)
-        if is_first:
-            self._start(self._greet)
+        if not self._is_tended:
+            self._is_tended = True
+            self._start(self._live)
 
-    async def _greet(self) -> None:
-        await self.routing.closest(self._peer.encode())
+    def end(self) -> None:
+        """The host is gone."""
+        self._scope.cancel()
+
+    async def _live(self) -> None:
+        with self._scope:
+            await self.routing.closest(self._peer.encode())
+            await self.routing.tend(self._peer.encode())
 
     async def join(self) -> None:
         """Know others, and be known by them, as nodes do now and then."""
@@ -146,7 +155,7 @@ class SimDirectory:
         async def ask(peer: PeerId) -> None:
             found.update((await self._reach(peer)).providers(key))
 
-        await self._ask_all(await self.routing.keepers(key), ask, ENOUGH)
+        await self._ask_all(await self.routing.keepers(key, READ_S), ask, ENOUGH)
         found.pop(self._peer, None)
         self._note("providers", key.hex(), len(found))
         for peer, address in found.items():
@@ -170,7 +179,7 @@ class SimDirectory:
         async def ask(peer: PeerId) -> None:
             found.update(dict.fromkeys((await self._reach(peer)).values(key)))
 
-        await self._ask_all(await self.routing.keepers(key), ask, ENOUGH)
+        await self._ask_all(await self.routing.keepers(key, READ_S), ask, ENOUGH)
         self._note("get", key.hex(), len(found))
         return [value for value in found if self._own.validate(key, value)]
 
@@ -183,14 +192,11 @@ class SimDirectory:
     ) -> int:
         return await ask_all(peers, ask, self._start, ASK_S, enough)
 
+    def _neighbours(self, key: bytes) -> Sequence[PeerId]:
+        return self._own.contacts.closest(target_of(key), self._own.connected())
+
     async def _closer(self, peer: PeerId, key: bytes) -> Sequence[PeerId]:
-        try:
-            closer = (await self._reach(peer)).closest(key, self._peer)
-        except PeerUnreachable:
-            self._own.table.remove(peer)
-            raise
-        self._own.table.add(peer)
-        return closer
+        return (await self._reach(peer)).closest(key, self._peer)
 
 
 def _checked(key: bytes) -> bytes:

@@ -30,7 +30,7 @@ from simulations.virtual.library import Library
 Kind = Literal["has nothing", "is silent", "says it has it", "is nowhere"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 NUM_WINDOWS = 16
-A_WORLD = 10  # look-ups: of many getters that are gone everybody's table would be full
+A_WORLD = 10  # look-ups
 _TIMEOUT_S = 10.0
 
 
@@ -91,8 +91,10 @@ async def look_up(host: SimHost, chain: Chain, seed: int) -> PeerId | None:
     return found.answer.peer if found.answer else None
 
 
-def crowded(kind: Kind, num_sybils: int, num_keepers: int, seed: int) -> Crowded:
-    """Getters that know nobody but where others meet."""
+def crowded(
+    kind: Kind, num_sybils: int, num_keepers: int, seed: int, num_look_ups: int = A_WORLD
+) -> Crowded:
+    """Getters that know nobody but where others meet, one after another; each is gone then."""
     chain = wanted()
     key = chain.keys[-1]
 
@@ -115,12 +117,12 @@ def crowded(kind: Kind, num_sybils: int, num_keepers: int, seed: int) -> Crowded
         await honest.connect(meeting.addresses()[0])
         await honest.directory.provide(key)
         num_used = 0
-        for number in range(A_WORLD):
+        for number in range(num_look_ups):
             getter = net.host(f"getter {number}")
             await getter.connect(meeting.addresses()[0])
-            num_used += await look_up(getter, chain, A_WORLD * seed + number) == honest.peer_id
+            num_used += await look_up(getter, chain, num_look_ups * seed + number) == honest.peer_id
             net.kill(getter.name)
-        return Crowded(A_WORLD, num_used, net.trace.digest())
+        return Crowded(num_look_ups, num_used, net.trace.digest())
 
     return in_crowd(seed, main)
 

@@ -47,7 +47,7 @@ class Net:
     gone: set[WindowId] = field(default_factory=set)  # windows of which there are no blocks here
     counters: Counter[str] = field(default_factory=Counter)
     why_off: str = ""
-    hints: Hints = field(default_factory=lambda: Hints(bytes(32), lambda _: False))
+    hints: Hints = field(default_factory=lambda: Hints(bytes(32), lambda _: False, lambda _: ""))
 
     @property
     def believing(self) -> Self:

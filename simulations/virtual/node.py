@@ -17,6 +17,7 @@ from glia.graph.window import WindowRecord
 from p2p.announcing import Announcing, Boundary, topic_of
 from p2p.attesting import links_that_hold, num_attested
 from p2p.choosing import by_turns
+from p2p.crowds import crowd_among
 from p2p.fetching import Fetch
 from p2p.finding import Finder, Roads
 from p2p.getter import Close, Session
@@ -110,7 +111,11 @@ class Node:
         self.host = self._net.host(self.name, validate=is_link)
         self.host.directory.is_proven = self.ledger.is_proven
         self.host.directory.rendezvous = self._kept.peers
-        self._hints = Hints(digest(self.name.encode()), self.ledger.is_proven)
+        self._hints = Hints(
+            digest(self.name.encode()),
+            self.ledger.is_proven,
+            lambda peer: crowd_among(self.host.connections(), peer),
+        )
         upload = UploadLimit()
         Provider(self.library, lambda *_: None, upload, self.library.answer).serve_on(self.host)
         self.host.gossip.join(topic_of(MODEL), self._hear)

@@ -39,7 +39,7 @@ class Topics:
 
     def __init__(self, heard: Heard) -> None:
         self.heard = heard
-        self.hints = Hints(bytes(32), lambda peer: peer == "proven")
+        self.hints = Hints(bytes(32), lambda peer: peer == "proven", lambda _: "")
         self.taken: set[NeuronId] = set()
         self.counters = Counter[str]()
         self.why_off = ""

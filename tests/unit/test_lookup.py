@@ -10,11 +10,12 @@ import trio
 from trio.testing import MockClock
 
 from p2p.choosing import in_drawn_order
+from p2p.contacts import BUCKET_SIZE, Contacts
 from p2p.density import Density
 from p2p.host import Address, Found, PeerId
 from p2p.looking import ENOUGH, PATIENCE_S, Start, ask_all, look_up
 from p2p.lookup import NUM_CLOSEST, LookUp
-from p2p.testing.kad import BUCKET_SIZE, Table, distance
+from p2p.testing.kad import distance, place_of, target_of
 
 KEY = bytes(range(32))
 
@@ -24,11 +25,11 @@ class Net:
 
     def __init__(self, num: int) -> None:
         self.peers = [PeerId(f"peer {number}") for number in range(num)]
-        self.tables = {peer: Table(peer) for peer in self.peers}
+        self.tables = {peer: Contacts(peer, place_of) for peer in self.peers}
         source = random.Random(num)
         for table in self.tables.values():
             for peer in source.sample(self.peers, num):
-                table.add(peer)
+                table.answered(peer, 0.0)
         self.bad: set[PeerId] = set()
         self.dead: set[PeerId] = set()
         self.asked: list[PeerId] = []
@@ -42,7 +43,7 @@ class Net:
                 elif peer in self.bad:
                     lookup.answered(peer, sorted(self.bad, key=self.distance)[:BUCKET_SIZE])
                 else:
-                    lookup.answered(peer, self.tables[peer].closest(KEY))
+                    lookup.answered(peer, self.tables[peer].closest(target_of(KEY)))
         return lookup.closest()
 
     def look_up(self, neighbours: Sequence[PeerId], num: int = NUM_CLOSEST) -> list[PeerId]:
@@ -61,7 +62,7 @@ def test_the_closest_are_found_and_nobody_is_asked_twice(num: int) -> None:
     for start in net.peers[:5]:
         found = net.look_up([start])
         assert set(found) == set(net.closest(NUM_CLOSEST))
-    found = net.look_up(net.tables[net.peers[0]].closest(KEY))
+    found = net.look_up(net.tables[net.peers[0]].closest(target_of(KEY)))
     assert len(set(found) & set(net.closest(NUM_CLOSEST))) >= min(num - 1, 19)
     net.asked.clear()
     net.look_up(net.peers[:10])
@@ -149,7 +150,7 @@ def test_who_lets_a_look_up_wait_holds_no_place(num_deaf: int) -> None:
 
     async def ask(peer: PeerId) -> Sequence[PeerId]:
         await trio.sleep(100 if peer in net.dead else 0.1)
-        return net.tables[peer].closest(KEY)
+        return net.tables[peer].closest(target_of(KEY))
 
     async def body(start: Start) -> None:
         lookup = LookUp(net.peers[:8], net.distance)
@@ -168,7 +169,7 @@ def test_a_far_neighbour_is_waited_for_while_nobody_has_answered() -> None:
 
     async def ask(peer: PeerId) -> Sequence[PeerId]:
         await trio.sleep(3 * PATIENCE_S if peer == far else 0.1)
-        return net.tables[peer].closest(KEY)
+        return net.tables[peer].closest(target_of(KEY))
 
     async def body(start: Start) -> None:
         lookup = LookUp([far], net.distance)
