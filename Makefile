@@ -19,7 +19,7 @@ check: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: setup
+bench: setup .venv/plots
 	$(BIN)/python -m simulations.bench $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) --report bench
 
 clean:
@@ -28,6 +28,10 @@ clean:
 
 .venv/installed: requirements.lock pyproject.toml setup/environment.sh
 	setup/environment.sh
+
+# For the pictures of reports, which go without where there is no network.
+.venv/plots: .venv/installed
+	-$(BIN)/pip install --quiet --no-build-isolation --editable '.[plots]' && touch $@
 
 # The order-only prerequisite: a newer environment does not make the model older.
 models/smollm2.model: setup/demo_model.sh | .venv/installed

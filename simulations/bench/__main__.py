@@ -100,7 +100,7 @@ def _write(report: Report, about: dict[str, object], directory: Path) -> None:
     drawn = picture.draw_all(report, directory)
     _say(f"written: {', '.join(('report.txt', 'report.json', *drawn))} in {directory}")
     if not drawn:
-        _say("no pictures: matplotlib is not installed (pip install matplotlib)")
+        _say("no pictures: matplotlib is not installed (.venv/bin/pip install -e '.[plots]')")
 
 
 def _say(text: str) -> None:

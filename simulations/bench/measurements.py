@@ -73,8 +73,14 @@ def _at_cap(setting: Setting) -> Found:
 
 def _prefill(setting: Setting) -> Found:
     lengths = end_to_end.PREFILL_LENGTHS[: 2 if setting.is_quick else None]
-    reps = 3 if setting.is_quick else setting.reps
-    return _of_one(*end_to_end.prefill(setting.node, setting.stock, setting.text, reps, lengths))
+    return _of_one(
+        *end_to_end.prefill(setting.node, setting.stock, setting.text, setting.reps, lengths)
+    )
+
+
+def _bad_peers(setting: Setting) -> Found:
+    num_tokens = resume.FEW_BAD_TOKENS if setting.is_quick else resume.BAD_TOKENS
+    return _of_one(*resume.badly(setting.text, setting.reps, num_tokens))
 
 
 def _decode(setting: Setting) -> Found:
@@ -105,7 +111,7 @@ MEASUREMENTS = (
     Measurement(
         "a prompt that a peer has", ("R3",), lambda s: _of_one(*resume.resumed(s.text, s.reps))
     ),
-    Measurement("bad peers", ("R10",), lambda s: _of_one(*resume.badly(s.text, s.reps))),
+    Measurement("bad peers", ("R10",), _bad_peers),
     Measurement("warm starts, 4,097 tokens", ("R1", "R2", "R4"), _warm_starts),
     Measurement(
         "eight conversations at once",

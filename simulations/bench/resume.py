@@ -45,7 +45,7 @@ enabled = true
 mdns = false
 listen = ["/ip4/127.0.0.1/tcp/0"]
 """
-_BAD_TOKENS = 2049
+BAD_TOKENS, FEW_BAD_TOKENS = 2049, 1025
 _CAP_BYTES = 64 * 1024**3
 _WAIT_S = 30.0
 
@@ -69,12 +69,12 @@ def resumed(text: Sequence[int], reps: int) -> tuple[Row, dict[str, Any]]:
     return Row("R3", other / ours, f"{ours:.0f} ms", f"{other:.0f} ms"), parts
 
 
-def badly(text: Sequence[int], reps: int) -> tuple[Row, dict[str, Any]]:
-    """R10."""
+def badly(text: Sequence[int], reps: int, num_tokens: int) -> tuple[Row, dict[str, Any]]:
+    """R10, with prompts of so many tokens."""
     parts: dict[str, Any] = {}
     worst: Row | None = None
     with _nodes() as (one, two):
-        asked = list(prompts(text, _BAD_TOKENS, 2 * reps * len(_KINDS), seed=10))
+        asked = list(prompts(text, num_tokens, 2 * reps * len(_KINDS), seed=10))
         for prompt in asked[::2]:
             _public(one, prompt)
             _until_published(one, prompt)
