@@ -1,10 +1,10 @@
-# Four commands: make run, make test, make check, make bench. Each sets up what it needs.
+# make run, make test, make check, make bench, make simulate. Each sets up what it needs.
 
 BIN := .venv/bin
 # All of them on two cores, the tests of one file in one place.
 ALL := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup run test check bench clean
+.PHONY: setup run test check bench simulate clean
 
 setup: .venv/installed models/smollm2.model
 
@@ -21,6 +21,9 @@ check: .venv/installed
 
 bench: setup .venv/plots
 	$(BIN)/python -m simulations.bench $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) --report bench
+
+simulate: setup
+	$(BIN)/python -m simulations all $(if $(QUICK),--quick)
 
 clean:
 	rm -rf .venv models/smollm2 models/smollm2.model bench build *.egg-info

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from simulations.scenarios import (
     announcing,
+    cache_pressure,
     churn,
     eclipse,
     flock,
     fork_storm,
     free_riders,
+    gliads,
     growth,
     liars,
     partition,
@@ -36,5 +38,7 @@ SCENARIOS = {
         eclipse,
         scale,
         growth,
+        gliads,
+        cache_pressure,
     )
 }

@@ -8,52 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from glia.engine.load import LoadSettings, load_model
 from glia.engine.loaded import LoadedModel
 from glia.graph.profile import KvScheme
 from glia.kv.compute import Piece
+from simulations.tiny_model import CONTEXT as CONTEXT
+from simulations.tiny_model import save_tiny as save_tiny
+from simulations.tiny_model import tiny_config as tiny_config
+from simulations.tiny_model import tiny_stock as tiny_stock
 
-CONTEXT = 512
 SMOLLM2 = Path(__file__).parent.parent / "models" / "smollm2"
-
-
-def tiny_config(model_type: str, **changes: Any) -> Any:
-    """Two layers, four query heads over two K/V heads of 16, unless changed."""
-    fields: dict[str, Any] = {
-        "vocab_size": 96,
-        "hidden_size": 64,
-        "intermediate_size": 112,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "max_position_embeddings": CONTEXT,
-        "sliding_window": None,
-        "pad_token_id": 0,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-    }
-    return AutoConfig.for_model(model_type, **{**fields, **changes})
-
-
-def tiny_stock(model_type: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
-    """A random model whose logits depend on every part of it: norms and biases too."""
-    random = torch.Generator().manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(tiny_config(model_type, **changes))
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            spread = 0.2 if weight.dim() == 1 else 1.5 / weight.shape[-1] ** 0.5
-            center = 1.0 if name.endswith("norm.weight") and "gemma" not in model_type else 0.0
-            weight.copy_(center + spread * torch.randn(weight.shape, generator=random))
-    return model.eval()
-
-
-def save_tiny(path: Path, model_type: str, seed: int = 0, **changes: Any) -> Path:
-    """The same model as a directory of safetensors."""
-    tiny_stock(model_type, seed, **changes).save_pretrained(path)
-    return path
 
 
 def settings(**changes: Any) -> LoadSettings:

@@ -8,16 +8,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import tokenizers
-
 from glia.client import Client
 from glia.local import messages as m
 from glia.local import values
-from tests.model_parts import save_tiny, seeded_tokens
+from simulations.tiny_model import VOCABULARY
+from simulations.tiny_model import save_model as save_model
+from tests.model_parts import seeded_tokens
 from tests.node_parts import MIB, ROOT, RunningNode
 
-VOCABULARY = 96
-CONTEXT = 2048
 WINDOW_BYTES = 2 * (192 + 16 * 2 * 2 * 16 * 4)  # two layers: header, payload
 SETTINGS: dict[str, dict[str, float]] = {
     "real_engines": {},
@@ -25,16 +23,6 @@ SETTINGS: dict[str, dict[str, float]] = {
     "l1": {"size_bytes": 8 * MIB, "staging_bytes": MIB, "prefault_bytes": 0},
     "engine": {"num_threads": 1, "prefill_tokens": 128},
 }
-
-
-def save_model(path: Path, seed: int = 0, **changes: int) -> Path:
-    """A llama of two layers, unless changed, whose tokens are words w0 to w95."""
-    save_tiny(path, "llama", seed, max_position_embeddings=CONTEXT, **changes)
-    words = {f"w{n}": n for n in range(VOCABULARY)}
-    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))  # noqa: S106
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    inner.save(str(path / "tokenizer.json"))
-    return path
 
 
 def add_manifest(node: RunningNode, source: Path, name: str = "tiny") -> None:

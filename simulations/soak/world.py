@@ -11,7 +11,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from simulations.bench.node import Node
-from tests.tiny_node import VOCABULARY, save_model
+from simulations.tiny_model import VOCABULARY, save_model
 
 _ROOT = Path(__file__).resolve().parents[2]
 _TEXT_TOKENS = 60_000

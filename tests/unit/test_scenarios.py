@@ -22,7 +22,7 @@ from tests.spec_table import read_checklist
 VIRTUAL = [each for each in SCENARIOS.values() if each.world != "processes"]
 # A crowd of getters, and whole nodes.
 TRACED = (
-    ["churn", "--nodes", "12", "--minutes", "0.4", "--seed", "3", "--json"],
+    ["churn", "--nodes", "14", "--minutes", "1", "--seed", "3", "--json"],
     ["flock", "--nodes", "4", "--seed", "2", "--json"],
 )
 

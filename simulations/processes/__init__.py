@@ -1,0 +1,1 @@
+"""Real gliads on loopback, each with a tiny random model and one thread."""
