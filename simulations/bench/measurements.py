@@ -67,7 +67,6 @@ def _at_cap(setting: Setting) -> Found:
         raise RuntimeError("L2 evicted nothing: its cap was not reached")
     (cold_to_l2,) = (row for row in rows if row.name == "R2")
     figures = {"windows evicted": num_evicted} | end_to_end.memory(node)
-    node.stop()
     return [replace(cold_to_l2, name="R2c")], figures
 
 
