@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,9 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         "it is not encrypted. Whoever has the model, too, can run it again: gliad verify.",
     )
     trace.add_argument("conversation", metavar="CONVERSATION")
-    trace.add_argument("--out", type=absolute, metavar="FILE", help="write it there")
+    trace.add_argument(
+        "--out", type=absolute, metavar="FILE", help="write it there; only you can read it"
+    )
     trace.add_argument("--json", action="store_true", help="in words, not to be verified")
     trace.set_defaults(verb=_trace)
 
@@ -52,9 +55,11 @@ def _trace(args: argparse.Namespace) -> int:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Raises: BadRequest."""
+    """A file that is new is for its owner only: it says the conversation. Raises: BadRequest."""
     try:
-        path.write_bytes(data)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with open(os.open(path, flags, 0o600), "wb") as file:
+            file.write(data)
     except OSError as error:
         raise BadRequest(f"{path}: {error.strerror}", hint="give --out another file") from error
 

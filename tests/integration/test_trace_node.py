@@ -302,6 +302,7 @@ def test_from_the_command_line(
     file = tmp_path / "t.glia"
     done = gliad(node, "trace", "story", "--out", str(file))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert file.stat().st_mode & 0o777 == 0o600
     assert file.read_bytes() == signed.encoding  # the same until it says more
     told = json.loads(gliad(node, "trace", "story", "--json").stdout)
     assert told["tokens"] == list(signed.trace.tokens)
