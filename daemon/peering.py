@@ -115,13 +115,13 @@ class Peering:
         self._read = InThreads()
         self._ports: Ports | None = None
 
-    def _enter(self) -> None:
-        """New ports. Raises: NetworkError."""
+    def _enter(self, nursery: trio.Nursery) -> None:
+        """New ports, that live in it. Raises: NetworkError."""
         self._ports = self._join(self._changed)
         host = self._ports.host
         host.serve(INTRODUCTION, introducer(self.signer, host.peer_id))
         self._introducing = Introducing(host, self.ledger)
-        self._dialer = BulkDialer(host)
+        self._dialer = BulkDialer(host, nursery)
         self._bulk = BulkServer(host)
         for peer, entry in self.ledger.entries():
             if entry.is_banned:
@@ -289,7 +289,6 @@ class Peering:
         while True:
             began_s = trio.current_time()
             try:
-                self._enter()
                 await self._live()
             except* Exception as error:
                 self._failed(error)
@@ -300,6 +299,7 @@ class Peering:
 
     async def _live(self) -> None:
         async with trio.open_nursery() as nursery:
+            self._enter(nursery)
             await nursery.start(self._run_ports)
             nursery.start_soon(self._serve_bulk)
             self.why_off = ""

@@ -50,6 +50,7 @@ class Pair:
     dialer: BulkDialer
     server: BulkServer
     port: int
+    nursery: trio.Nursery
     ephemeral: Ephemeral  # a's, where it asks by hand
     over_libp2p: list[PeerId]
     streams: list[Stream] = field(default_factory=list)
@@ -111,8 +112,8 @@ async def pair(limits: BulkLimits | None = None) -> AsyncIterator[Pair]:
         port = await server.listen(LOOPBACK)
         nursery.start_soon(server.run)
         await a.connect(b.addresses()[0])
-        dialer = BulkDialer(OnLoopback(a))
-        both = Pair(net, a, b, dialer, server, port, Ephemeral(), over_libp2p)
+        dialer = BulkDialer(OnLoopback(a), nursery)
+        both = Pair(net, a, b, dialer, server, port, nursery, Ephemeral(), over_libp2p)
         try:
             yield both
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
+from contextlib import suppress
 
 import trio
 
@@ -29,13 +30,16 @@ _log = logging.getLogger("gliad.p2p.bulk")
 class BulkDialer:
     """Opens streams to peers, the fast way where it works.
 
+    Args:
+        nursery: the libp2p streams that theirs live by are watched in it.
+
     Attributes:
         counters: streams opened that way, and tries that failed.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, nursery: trio.Nursery) -> None:
         self.counters = Counter[str]()
-        self._host = host
+        self._host, self._nursery = host, nursery
         self._shut: dict[PeerId, float] = {}
 
     async def open(self, peer: PeerId, protocol: str) -> Stream:
@@ -100,16 +104,24 @@ class BulkDialer:
         except BaseException:
             sock.close()
             raise
+        watched = _Watched(control)
         stream = BulkStream(
-            plain_socket(sock), keys.of_client, keys.of_server, control.peer, control.reset
+            plain_socket(sock), keys.of_client, keys.of_server, control.peer, watched.end
         )
         try:
             await stream.greet()
             await stream.be_greeted()
+            self._watch(watched, stream)
         except BaseException:
             await stream.reset()
             raise
         return stream
+
+    def _watch(self, watched: _Watched, stream: BulkStream) -> None:
+        """Raises: PeerLost where the network goes off: nobody would watch."""
+        if self._nursery.cancel_scope.cancel_called:
+            raise PeerLost("the network is going off")
+        self._nursery.start_soon(watched.watch, stream)
 
     def _place(self, peer: PeerId) -> str:
         """The IP address that our connection to the peer goes to. Raises: PeerUnreachable."""
@@ -129,6 +141,29 @@ class BulkDialer:
         self._shut[peer] = trio.current_time() + time_s
         if len(self._shut) > _MAX_SHUT:
             del self._shut[next(iter(self._shut))]
+
+
+class _Watched:
+    """The libp2p stream that a bulk stream lives by: it was lost, and so is that."""
+
+    def __init__(self, control: Stream) -> None:
+        self._control = control
+        self._watching = trio.CancelScope()
+
+    async def watch(self, stream: BulkStream) -> None:
+        """Until it ends. Where the server finished it, what was sent can still be read."""
+        with self._watching:
+            is_finished = False
+            try:
+                with suppress(PeerLost):
+                    is_finished = not await self._control.receive_some(1)
+            finally:
+                await (self._control if is_finished else stream).reset()
+
+    async def end(self) -> None:
+        """The bulk stream was reset here."""
+        self._watching.cancel()
+        await self._control.reset()
 
 
 async def _connect(ip: str, port: int) -> trio.socket.SocketType:

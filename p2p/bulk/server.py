@@ -39,6 +39,7 @@ class BulkLimits:
     ticket_s: float = 10.0
     ticket_read_s: float = 2.0
     handshake_s: float = 5.0
+    linger_s: float = 2.0  # for the client to see that a stream was served to its end
     stream_s: float = 3600.0
 
 
@@ -46,6 +47,7 @@ class BulkLimits:
 class _Grant:
     """A ticket that was given, and the stream it becomes. Either scope ends the other."""
 
+    control: Stream
     agreement: Agreement
     keys: Keys
     handler: Handler
@@ -116,10 +118,11 @@ class BulkServer:
             ticket=secrets.token_bytes(TICKET_BYTES),
         )
         keys = ephemeral.keys(question.share, agreement)
-        await self._grant(stream, _Grant(agreement, keys, handler), self._port)
+        await self._grant(_Grant(stream, agreement, keys, handler), self._port)
 
-    async def _grant(self, stream: Stream, grant: _Grant, port: int) -> None:
+    async def _grant(self, grant: _Grant, port: int) -> None:
         """Give the ticket; stay until the stream that it is for has ended, or is not wanted."""
+        stream = grant.control
         self._num_streams[stream.peer] += 1
         self._grants[grant.keys.shown] = grant
         grant.asked.deadline = trio.current_time() + self._limits.ticket_s
@@ -184,11 +187,14 @@ class BulkServer:
             if grant is None:
                 self.counters["tickets_refused"] += 1
                 return
+            linger_s = -math.inf
             try:
                 with grant.served:
                     await self._serve_granted(sock, grant, place)
+                    await grant.control.finish()  # a reset would take back what was sent
+                    linger_s = self._limits.linger_s
             finally:
-                grant.asked.cancel()
+                grant.asked.deadline = trio.current_time() + linger_s
 
     async def _serve_granted(
         self, sock: trio.socket.SocketType, grant: _Grant, place: ExitStack

@@ -157,7 +157,7 @@ async def _measure(
     async with trio.open_nursery() as nursery:
         await nursery.start(network.run)
         peer = await network.host.connect(address)
-        dialer = BulkDialer(network.host)
+        dialer = BulkDialer(network.host, nursery)
 
         async def fast(peer: PeerId) -> Stream:
             return await dialer.open(peer, BLOCKS)

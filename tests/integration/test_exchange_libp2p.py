@@ -110,7 +110,6 @@ def test_the_bulk_path_carries_the_same_protocol() -> None:
         server = BulkServer(host.host)
         server.serve(BLOCKS, provider.blocks)
         await server.listen("127.0.0.1")
-        dialer = BulkDialer(getter.host)
         await getter.host.connect(host.host.addresses()[0])
         opened: list[str] = []
 
@@ -120,6 +119,7 @@ def test_the_bulk_path_carries_the_same_protocol() -> None:
             return stream
 
         async with trio.open_nursery() as nursery:
+            dialer = BulkDialer(getter.host, nursery)
             nursery.start_soon(server.run)
             answer = await find(getter, host.host.peer_id)
             taken = Taken()

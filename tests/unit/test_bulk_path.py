@@ -258,7 +258,7 @@ def test_a_peer_without_the_bulk_path() -> None:
 def test_a_peer_behind_a_relay() -> None:
     async def main(both: Pair) -> None:
         relayed = OnLoopback(both.a, f"/p2p/{both.a.peer_id}/p2p-circuit")
-        await open_slowly(both, BulkDialer(relayed))
+        await open_slowly(both, BulkDialer(relayed, both.nursery))
         assert both.server.counters["tickets_refused"] == both.server.counters["streams"] == 0
 
     run(main)
@@ -500,6 +500,76 @@ def test_a_ban_ends_the_tcp_connection() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("said", [b"", b"x"])
+def test_a_client_ends_with_the_stream_it_came_by(said: bytes) -> None:
+    """Though its TCP connection stands, and the server serves on."""
+
+    async def main(both: Pair) -> None:
+        controls = list[Stream]()
+        let_go = trio.Event()
+
+        async def negotiate(stream: Stream) -> None:
+            controls.append(stream)
+            await both.server._negotiate(stream)
+
+        async def hold(_stream: Stream) -> None:
+            with trio.CancelScope(shield=True):
+                await let_go.wait()
+
+        both.b.serve(BULK, negotiate)
+        both.server.serve("/test/hold/1", hold)
+        stream = await both.open("/test/hold/1")
+        assert isinstance(stream, BulkStream)
+        await (controls[0].send_all(said) if said else controls[0].reset())
+        with trio.fail_after(60), pytest.raises(PeerLost):
+            await stream.receive_some(1)
+        let_go.set()
+
+    run(main)
+
+
+def test_what_a_server_sent_before_its_end_is_read_after_it() -> None:
+    async def main(both: Pair) -> None:
+        async def give(stream: Stream) -> None:
+            await stream.send_all(DATA[:100_000])
+
+        both.server.serve("/test/give/1", give)
+        stream = await both.open("/test/give/1")
+        assert isinstance(stream, BulkStream)
+        await until(lambda: both.server.counters["streams"] == 1 and not both.server._num_streams)
+        assert await read_all(stream) == DATA[:100_000]
+
+    run(main, BulkLimits(linger_s=600))
+
+
+def test_nobody_watches_for_a_stream_that_is_gone() -> None:
+    async def main(both: Pair) -> None:
+        before = len(both.nursery.child_tasks)
+        streams = [await both.open() for _ in range(3)]
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(both.nursery.child_tasks) >= before + 3
+        for stream in streams:
+            await stream.reset()
+        await until(lambda: not both.server._num_streams)
+        await until(lambda: len(both.nursery.child_tasks) == before)
+
+    run(main)
+
+
+def test_a_network_that_goes_off_takes_its_streams_along() -> None:
+    async def main(both: Pair) -> None:
+        async with trio.open_nursery() as nursery:
+            dialer = BulkDialer(OnLoopback(both.a), nursery)
+            stream = await dialer.open(both.b.peer_id, ECHO)
+            assert isinstance(stream, BulkStream)
+            nursery.cancel_scope.cancel()
+        with pytest.raises(PeerLost):
+            await stream.send_all(b"x")
+        await open_slowly(both, dialer)
+
+    run(main)
+
+
 def test_nobody_is_waited_for_where_no_ticket_is_out() -> None:
     async def main(both: Pair) -> None:
         assert await is_closed(await both.dial(), 10)
@@ -514,11 +584,26 @@ def test_a_place_is_free_when_the_stream_has_ended() -> None:
         stream = await by_hand(both, ticket, both.ephemeral, agreed(both, ticket))
         await stream.finish()
         assert await stream.receive_some(1) == b""
+        assert await control.receive_some(1) == b""
+        assert both.server._num_streams
+        await control.reset()
         await until(lambda: not both.server._num_streams)
-        with pytest.raises(PeerLost):
-            await control.receive_some(1)
 
-    run(main)
+    run(main, BulkLimits(linger_s=600))
+
+
+def test_a_client_that_does_not_end_has_its_place_for_a_while() -> None:
+    async def main(both: Pair) -> None:
+        control, ticket = await both.ask()
+        stream = await by_hand(both, ticket, both.ephemeral, agreed(both, ticket))
+        await stream.finish()
+        assert await control.receive_some(1) == b""
+        await until(lambda: not both.server._num_streams)
+        with trio.fail_after(60), pytest.raises(PeerLost):  # noqa: PT012
+            while True:
+                await control.send_all(b"x")
+
+    run(main, BulkLimits(linger_s=0.2))
 
 
 @pytest.mark.parametrize("said", [b"", b"x", b"GET / HTTP/1.1\r\n\r\n", bytes(100)])
