@@ -152,7 +152,8 @@ class ChainFetching:
             provides.append(Provides(peer, num))
             is_passed_on = self._peering.believing.passes_on(peer)
             holding = await verified(self._peering.verify, data, chain, self._keys, time.time())
-            await self._peering.overheard(self._binding.profile.scheme, chain, holding[0])
+            heard = [link for link in holding[0] if is_passed_on or takes(link.signer)]
+            await self._peering.overheard(self._binding.profile.scheme, chain, heard)
             for kind, links in zip((hold, may), holding, strict=True):
                 kind += [
                     link

@@ -227,10 +227,12 @@ class Searcher:
         hold, may = await verified(
             self._peering.verify, chain.links, records, wanted.keys, time.time()
         )
+        is_vouched_for = self._way.vouches(peer)
         if wanted.salt is None:  # a group's tokens are on disk as ciphertext alone
-            await self._peering.overheard(wanted.binding.profile.scheme, records, hold)
+            heard = hold if is_vouched_for else self._taken(hold)
+            await self._peering.overheard(wanted.binding.profile.scheme, records, heard)
         hold, may = self._counting(hold), self._counting(may)
-        taken = (hold, may) if self._way.vouches(peer) else (self._taken(hold), self._taken(may))
+        taken = (hold, may) if is_vouched_for else (self._taken(hold), self._taken(may))
         claimed[peer, chain.tip] = taken
         if num_attested(itertools.chain(*taken), num_before) >= chain.num_windows:
             return True

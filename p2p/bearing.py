@@ -28,7 +28,7 @@ _NONCE_BYTES = 32
 _PROOF_BYTES = 32
 _ANSWER_S = 5.0
 _ANSWERS, _ASKS = b"glia 2026 v1 bearing answers\0", b"glia 2026 v1 bearing asks\0"
-_MAX_FRAMES = 128
+_MAX_HEARD_BYTES = 32 * 2**20  # as much as a Body keeps of it
 
 
 async def ask_bearer(stream: Stream, reader: Reader, own: PeerId, soul: Soul) -> None:
@@ -79,8 +79,10 @@ async def tell(stream: Stream, claims: Iterable[bytes]) -> None:
 async def hear(reader: Reader) -> list[bytes]:
     """What the other side tells. Raises: PeerLost, RemoteProtocolError."""
     said: list[bytes] = []
+    num_bytes = 0
     while (claim := await reader.frame(_ANSWER_S)) is not None:
-        if len(said) == _MAX_FRAMES:
+        num_bytes += len(claim)
+        if num_bytes > _MAX_HEARD_BYTES:
             raise RemoteProtocolError("claims without an end")
         said.append(claim)
     return said

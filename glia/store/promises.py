@@ -27,7 +27,8 @@ from glia.store.index import Change
 from glia.store.loose import LooseIndex
 from glia.store.published_rows import decode_number, encode_number
 
-MAX_SPANS = 1024  # some 20 MB
+MAX_SPANS = 1024  # of 16 windows each some 20 MB
+MAX_SPANS_BYTES = 32 * 2**20  # a link may attest sixteen times as many
 MAX_EVIDENCE = 256
 _PROMISE, _SPAN, _ORDER, _WINDOW, _EVIDENCE, _LAST = b"m", b"y", b"o", b"w", b"e", b"x"
 _LENGTH_BYTES = 4
@@ -36,8 +37,15 @@ _LENGTH_BYTES = 4
 class Promises:
     """Args: lock: of writing the index."""
 
-    def __init__(self, index: LooseIndex, lock: threading.Lock, max_spans: int = MAX_SPANS) -> None:
-        self._index, self._lock, self._max = index, lock, max_spans
+    def __init__(
+        self,
+        index: LooseIndex,
+        lock: threading.Lock,
+        max_spans: int = MAX_SPANS,
+        max_bytes: int = MAX_SPANS_BYTES,
+    ) -> None:
+        self._index, self._lock = index, lock
+        self._max, self._max_bytes = max_spans, max_bytes
 
     def take(self, link: Link, span: Sequence[WindowRecord]) -> list[Equivocation]:
         """What a link says, kept; what contradicts what its signer said before, kept as well.
@@ -58,17 +66,18 @@ class Promises:
                     rows.append((key, link.link_id + record.window_id))
                 elif before[32:] != record.window_id:
                     found += self._contradiction(before, statement(link, span, record))
-            num = decode_number(self._index.get(_LAST)) + 1
+            num, encoding = decode_number(self._index.get(_LAST)) + 1, _encode(link, span)
+            size = len(encoding).to_bytes(_LENGTH_BYTES, "little")
             rows += [
-                (_SPAN + link.link_id, _encode(link, span)),
-                (_ORDER + num.to_bytes(8, "big"), link.link_id),
+                (_SPAN + link.link_id, encoding),
+                (_ORDER + num.to_bytes(8, "big"), link.link_id + size),
                 (_LAST, encode_number(num)),
                 *((_WINDOW + each.window_id + link.link_id, b"") for each in own),
             ]
             new = [each for each in found if self._index.get(_evidence_key(each)) is None]
             room = MAX_EVIDENCE - len(self._index.keys(_EVIDENCE))
             rows += [(_evidence_key(each), each.encoding) for each in new[: max(0, room)]]
-            self._index.write([*rows, *self._oldest()], sync=bool(new))
+            self._index.write([*rows, *self._oldest(len(encoding))], sync=bool(new))
         return new
 
     def evidence(self) -> Iterator[Equivocation]:
@@ -97,7 +106,7 @@ class Promises:
         if links:
             orders = self._index.keys(_ORDER)
             held = zip(orders, self._index.get_many(orders), strict=True)
-            rows += [(key, None) for key, link_id in held if link_id in links]
+            rows += [(key, None) for key, value in held if value and value[:32] in links]
         return rows
 
     def _contradiction(self, before: bytes, new: Statement) -> list[Equivocation]:
@@ -109,13 +118,18 @@ class Promises:
         old = next(each for each in span if each.window_id == before[32:])
         return [equivocation(statement(link, span, old), new)]
 
-    def _oldest(self) -> list[Change]:
-        """What makes room for one more."""
+    def _oldest(self, num_bytes: int) -> list[Change]:
+        """What makes room for one more, of so many bytes."""
         orders = self._index.keys(_ORDER)
+        values = [value or b"" for value in self._index.get_many(orders)]
+        sizes = [int.from_bytes(value[32:], "little") for value in values]
+        num_left, left_bytes = len(orders) + 1, sum(sizes) + num_bytes
         rows: list[Change] = []
-        for key in orders[: max(0, len(orders) + 1 - self._max)]:
-            link_id = self._index.get(key)
-            rows += [(key, None), *(self._gone(link_id) if link_id is not None else ())]
+        for key, value, size in zip(orders, values, sizes, strict=True):
+            if num_left <= self._max and left_bytes <= self._max_bytes:
+                break
+            rows += [(key, None), *self._gone(value[:32])]
+            num_left, left_bytes = num_left - 1, left_bytes - size
         return rows
 
     def _gone(self, link_id: bytes) -> list[Change]:

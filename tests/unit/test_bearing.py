@@ -164,8 +164,27 @@ def test_claims_without_an_end_are_broken_off() -> None:
         other.serve(CLAIMS, answer)
         await one.connect(other.addresses()[0])
         stream = await one.open(other.peer_id, CLAIMS)
-        await tell(stream, [b"x"] * 129)
+        await tell(stream, [bytes(64 * 1024)] * 513)
         await trio.sleep(1)
         assert found
+
+    in_a_world(main)
+
+
+def test_conversations_that_moved_one_by_one_are_all_told_of() -> None:
+    """Each has a claim of its own; were some too many, no Body would hear of any any more."""
+
+    async def main(net: Internet) -> None:
+        one, other = net.host("one"), net.host("other")
+        found: list[object] = []
+        answering(other, SOUL, found)
+        await one.connect(other.addresses()[0])
+        stream = await one.open(other.peer_id, CLAIMS)
+        reader = Reader(stream)
+        await ask_bearer(stream, reader, one.peer_id, SOUL)
+        claims = [b"claim %d" % number for number in range(2_000)]
+        await tell(stream, claims)
+        assert await hear(reader) == [b"from there"]
+        assert found == [claims]
 
     in_a_world(main)

@@ -18,7 +18,7 @@ from glia.graph.equivocation import (
     parse_equivocation,
     statement,
 )
-from glia.graph.link import sign_link
+from glia.graph.link import LINK_BYTES, sign_link
 from glia.graph.neuron import Signer
 from glia.graph.spans import claims
 from glia.graph.window import WindowRecord
@@ -161,4 +161,22 @@ def test_the_oldest_promises_go_first(tmp_path: Path) -> None:
         (claim,) = claims(first, 0)
         promises.take(sign_link(signer, claim, 1, 5), first)
     assert promises.take(signed(second), second) == []  # what it said first is gone
+    published.close()
+
+
+def test_what_is_kept_of_promises_is_bounded_in_bytes(tmp_path: Path) -> None:
+    """A link attests 256 windows as well as one: links alone would not bound what a peer fills."""
+    published = Published(tmp_path / "published")
+    first = chain()
+    room = 3 * sum(len(each.encoding) + 4 for each in first) + 3 * LINK_BYTES
+    promises = Promises(published._index, published._lock, max_bytes=room)
+    (claim,) = claims(first, 0)
+    links = [sign_link(Signer(bytes([n]) * 32), claim, 1, 5) for n in range(1, 9)]
+    for link in links:
+        promises.take(link, first)
+    kept = [published._index.get(key) for key in published._index.keys(b"y")]
+    assert sum(map(len, filter(None, kept))) == room
+    assert {key[1:] for key in published._index.keys(b"y")} == {each.link_id for each in links[-3:]}
+    assert len(published._index.keys(b"o")) == 3
+    assert len(published._index.keys(b"m")) == 3 * len(first)
     published.close()

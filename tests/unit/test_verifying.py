@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +15,8 @@ from daemon.binding import Binding
 from daemon.searching import Searcher, wanted_of
 from daemon.verifying import verified
 from daemon.ways import InPublic
-from glia.graph.link import accept_link
+from glia.graph.link import Link, accept_link
+from glia.graph.profile import KvScheme
 from p2p import attesting
 from p2p.attesting import links_that_hold
 from p2p.messages import FoundChain
@@ -109,5 +110,31 @@ def test_a_search_verifies_none_on_the_loop(tmp_path: Path, verifiers: list[int]
             assert await searcher._check(wanted, {}, net.host("other").peer_id, chain, walk)
         assert len(verifiers) == NUM_LINKS + len(links_of(CHAIN))
         assert threading.get_ident() not in verifiers
+
+    in_world(main)
+
+
+@pytest.mark.parametrize("accept", ["any", "own"])
+def test_of_those_whose_word_is_not_taken_no_promise_is_kept(tmp_path: Path, accept: str) -> None:
+    """Neurons cost nothing: who is nobody here could fill what is kept, and push out the rest."""
+
+    async def main(net: Internet) -> None:
+        async with trio.open_nursery() as nursery:
+            peering = make_peering(tmp_path / "me", Joined(net, "me"), accept=accept)
+            heard: list[Link] = []
+
+            async def overheard(_: KvScheme, __: object, links: Sequence[Link]) -> None:
+                heard.extend(links)
+
+            peering.overheard = overheard
+            binding = Binding(CHAIN.model_id, PROFILE, CLASS)
+            searcher = Searcher(InPublic(peering), Counter(), nursery)
+            wanted = wanted_of(binding, CHAIN.tokens, [], exact=True)
+            walk = Walk(Question(CHAIN.model_id, PROFILE), CHAIN.records[-1].window_id, 16)
+            walk.take([each.encoding for each in CHAIN.records[::-1]])
+            chain = FoundChain(16, walk.tip, CLASS, tuple(links_of(CHAIN)))
+            is_taken = await searcher._check(wanted, {}, net.host("other").peer_id, chain, walk)
+            assert is_taken is (accept == "any")
+            assert bool(heard) is is_taken
 
     in_world(main)
