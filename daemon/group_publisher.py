@@ -31,6 +31,7 @@ from glia.graph.tokens import TOKEN_BYTES
 from glia.graph.window import WindowRecord
 from glia.store.group_rows import GroupLink
 from glia.store.published import Published
+from p2p.announcing import held_until_s
 
 _FAILED_AGAIN_S = 60.0
 _MAX_LEARNED = 4096  # links of windows that came, until these are published
@@ -155,7 +156,7 @@ class GroupPublisher:
     ) -> GroupPart:
         """Publish what is new. Raises: NotFound, StoreBroken, StoreFull."""
         domains = self._memory.domains
-        hold_until_s = int(self._now_s() + self._hold_s)
+        hold_until_s = held_until_s(self._now_s(), self._hold_s)
         part = group_part(group, records, tokens, self._shared.vault, domains.salted, hold_until_s)
         new = [row for row in part.rows() if self._index.window(group, row.name) is None]
         if not new:

@@ -28,6 +28,7 @@ from glia.graph.neuron import Signer
 from glia.graph.spans import SPAN_WINDOWS, Base, claims
 from glia.graph.tokens import TOKEN_BYTES
 from glia.store.published import Published
+from p2p.announcing import held_until_s
 
 _FAILED_AGAIN_S = 60.0
 _log = logging.getLogger("gliad.publisher")
@@ -223,7 +224,7 @@ class Publisher:
         if num:
             _log.warning("nothing says any more who made %d windows: they are not signed", num)
         links = self._signed(self._claims(part))
-        self._published.put(part.new, links, int(self._now_s() + self._hold_s))
+        self._published.put(part.new, links, held_until_s(self._now_s(), self._hold_s))
         return len(links)
 
     def _claims(self, part: PublicPart) -> list[Claim]:

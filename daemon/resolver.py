@@ -33,6 +33,7 @@ from glia.graph.ids import WindowId
 from glia.graph.link import Link
 from glia.local.messages import Emitted, Generated, Progress
 from glia.local.values import FetchedValue, SourceValue
+from p2p.announcing import held_until_s
 from p2p.attesting import relayed
 from p2p.deciding import is_worth_asking
 
@@ -315,7 +316,7 @@ class Resolver:
         here = [each.window_id for each in found.chain[: pursuit.num_here]]
         num = next((n for n, name in enumerate(here) if name in condemned), len(here))
         records, links = relayed([*found.chain, *found.beyond], num, found.links)
-        hold_until_s = int(time.time() + self._hold_s)
+        hold_until_s = held_until_s(time.time(), self._hold_s)
         try:
             await trio.to_thread.run_sync(published.put, records, links, hold_until_s)
         except GliaError as error:

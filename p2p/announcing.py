@@ -8,6 +8,7 @@ long.
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,6 +23,11 @@ AGAIN_SPREAD_S = 2 * 3600.0  # sooner than that
 LATE_SPREAD_S = 600.0  # where that was long ago
 FAILED_AGAIN_S = 60.0
 ABSENT_AGAIN_S = 600.0
+
+
+def held_until_s(now_s: float, hold_s: float) -> int:
+    """When a hold that begins now is over, in whole seconds, as it is kept: never sooner."""
+    return math.ceil(now_s + hold_s)
 
 
 def topic_of(model_id: ModelId) -> str:

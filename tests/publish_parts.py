@@ -18,6 +18,7 @@ from glia.store.published import Published
 from simulations.virtual.machine import STARTED_S
 from tests.builders import Chain
 from tests.conversation_parts import SAID, opened, talk, turn_of
+from tests.pace import PATIENCE_S
 from tests.store_parts import sealed
 
 SIGNER = Signer(b"\1" * 32)
@@ -127,7 +128,8 @@ def run_rig(rig: Rig, body: Callable[[], Awaitable[None]], limit_s: float = 20.0
 
 async def settled(holds: Callable[[], bool] = lambda: True) -> None:
     """Until nothing more is done, and then it must be so."""
-    for _ in range(100):
+    deadline_s = trio.current_time() + PATIENCE_S
+    while trio.current_time() < deadline_s:
         await trio.testing.wait_all_tasks_blocked(0.02)
         if holds():
             return

@@ -19,6 +19,7 @@ from glia.graph.spans import claims
 from glia.graph.window import WindowRecord
 from glia.store.heard import Heard
 from glia.store.published import Published
+from p2p.announcing import held_until_s
 from p2p.hints import Hints
 from p2p.host import Directory, Gossip
 from p2p.testing.host import SimHost
@@ -110,7 +111,7 @@ def publish(net: Net, chain: Chain, start: int = 0, *, hold_s: float = 60.0) -> 
     at_s = int(STARTED_S)
     first = net.published.last_sequence(SIGNER.neuron) + 1
     links = [sign_link(SIGNER, claim, number, at_s) for number, claim in enumerate(said, first)]
-    net.published.put(chain.records[start:], links, int(now_s() + hold_s))
+    net.published.put(chain.records[start:], links, held_until_s(now_s(), hold_s))
 
 
 def long_chain(num_windows: int, num_layers: int) -> Chain:

@@ -9,7 +9,15 @@ from itertools import pairwise
 import pytest
 
 from glia.graph.ids import ModelId, PrefixKey, WindowId
-from p2p.announcing import AGAIN_S, AGAIN_SPREAD_S, LATE_SPREAD_S, Announcing, Boundary, topic_of
+from p2p.announcing import (
+    AGAIN_S,
+    AGAIN_SPREAD_S,
+    LATE_SPREAD_S,
+    Announcing,
+    Boundary,
+    held_until_s,
+    topic_of,
+)
 
 NOW_S = 1_900_000_000.0
 HOUR_S = 3600.0
@@ -43,6 +51,11 @@ def test_nothing_is_announced_while_it_is_held(announcing: Announcing) -> None:
     assert announcing.next(NOW_S + 59.9) is None
     ((at_s, _),) = told(announcing, NOW_S, NOW_S + HOUR_S)
     assert NOW_S + 60 <= at_s <= NOW_S + 70
+
+
+@pytest.mark.parametrize("now_s", [NOW_S, NOW_S + 0.01, NOW_S + 0.99])
+def test_a_hold_in_whole_seconds_is_never_over_sooner(now_s: float) -> None:
+    assert 60.0 <= held_until_s(now_s, 60.0) - now_s < 61.0
 
 
 def test_one_a_second_each_once_and_soon(announcing: Announcing) -> None:
