@@ -173,9 +173,10 @@ class Auditing:
         """Do as the user says. Raises: StoreBroken, StoreFull."""
         self._peering.neurons.say(neuron, word)
         await self._peering.save_neurons()
-        if word == "never":
-            names = await self._condemning.attested_by(neuron)
-            await self._condemning.condemn(names, neuron)
+        if word != "never":
+            await self._condemning.take_again(neuron)
+        else:
+            await self._condemning.put_aside(neuron)
             self._is_dirty = True
             self._wanted.set()
 

@@ -25,6 +25,7 @@ from glia.graph.neuron import NeuronId
 from glia.store.foreign import Foreign, Looked
 from glia.store.published import Published
 
+_EARLY = (Looked.EXPECTED, Looked.CAME)  # nobody has looked at it
 _log = logging.getLogger("gliad.auditing")
 
 
@@ -49,17 +50,18 @@ class Condemning:
         self._foreign: Foreign = published.foreign
         self._counters = counters
         self._shown: list[WindowId] = []
+        self._changing = trio.Lock()  # or what proves false meanwhile would be taken again
 
     @staticmethod
     def load(memory: Memory, published: Published) -> None:
-        """What was condemned, and what nobody has looked at, as it was. Blocking.
+        """What was condemned or put aside, and what nobody has looked at, as it was. Blocking.
 
         Raises: StoreBroken.
         """
         origins = published.foreign.all().items()
         memory.hidden.condemn([n for n, each in origins if each.looked is Looked.CONDEMNED])
-        early = (Looked.EXPECTED, Looked.CAME)
-        memory.arrivals.unchecked.update(n for n, each in origins if each.looked in early)
+        memory.hidden.condemn(published.foreign.aside())
+        memory.arrivals.unchecked.update(n for n, each in origins if each.looked in _EARLY)
 
     async def attested_by(self, neuron: NeuronId) -> list[WindowId]:
         """Every window that came with a neuron's word for it. Raises: StoreBroken."""
@@ -72,6 +74,34 @@ class Condemning:
         Args: liar: whose fault that is, if it is proven.
         Raises: StoreFull, StoreBroken: then they are not used until gliad ends.
         """
+        async with self._changing:
+            await self._hide(window_ids, partial(self._foreign.condemn, liar=liar))
+
+    async def put_aside(self, neuron: NeuronId) -> None:
+        """Use nothing that a neuron attests, nor what follows it, until `take_again`.
+
+        Raises: as `condemn`.
+        """
+        async with self._changing:
+            names = await self.attested_by(neuron)
+            await self._hide(names, partial(self._foreign.put_aside, neuron=neuron))
+
+    async def take_again(self, neuron: NeuronId) -> None:
+        """What was put aside for a neuron's sake alone is used as before.
+
+        Raises: StoreFull, StoreBroken: then it is not.
+        """
+        async with self._changing:
+            origins = await trio.to_thread.run_sync(self._foreign.take_again, neuron)
+            self._memory.arrivals.unchecked.update(
+                name for name, each in origins.items() if each is not None and each.looked in _EARLY
+            )
+            self._memory.hidden.acquit(origins)
+
+    async def _hide(
+        self, window_ids: Collection[WindowId], write: Callable[[Collection[WindowId]], None]
+    ) -> None:
+        """These, and what follows them, in every tier."""
         hidden = self._memory.hidden
         num_before = len(hidden.condemned)
         hidden.condemn(window_ids)
@@ -84,7 +114,7 @@ class Condemning:
         self._counters["windows_condemned"] += len(hidden.condemned) - num_before
         self._shown += names
         with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(partial(self._foreign.condemn, names, liar))
+            await trio.to_thread.run_sync(write, names)
 
     async def take_back(self) -> None:
         """Show peers and members no more what was condemned. Not while an engine waits for an

@@ -7,7 +7,7 @@ not looked at.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import trio
@@ -26,6 +26,7 @@ from glia.graph.manifest import DTYPES
 from glia.graph.tokens import TOKEN_BYTES, pack_tokens, unpack_tokens
 from glia.local.messages import Explain, ExplainReply
 from glia.local.values import ReasonValue
+from glia.store.foreign import Looked
 
 _MOST = 256  # conversations of this model, and as many of others
 _END = -1
@@ -46,9 +47,24 @@ async def explain(parts: Parts, call: Explain) -> ExplainReply:
     head = await asked_head(parts.conversations, call)
     return await trio.to_thread.run_sync(
         lambda: _Explanation(
-            parts.memory.records, attachments, past, own, call, exact, head
+            parts.memory.records, attachments, past, own, call, exact, head, _why_unused(parts)
         ).reply()
     )
+
+
+def _why_unused(parts: Parts) -> Callable[[WindowId], str]:
+    """Whether a condemned window is so for itself, for a proven liar, or for the user's word."""
+    if parts.peering is None:
+        return lambda _: "differs"
+    foreign = parts.peering.published.foreign
+
+    def why(window_id: WindowId) -> str:
+        origin = foreign.origins([window_id]).get(window_id)
+        if origin is None or origin.looked is not Looked.CONDEMNED:
+            return "never"
+        return "differs" if origin.signer is None else "attested"
+
+    return why
 
 
 def _last_used(parts: Parts, model_id: ModelId | None, model: str) -> tuple[Past, Past]:
@@ -92,7 +108,9 @@ class _Explanation:
         call: Explain,
         exact: bool,
         head: Head,
+        why_unused: Callable[[WindowId], str],
     ) -> None:
+        self._why_unused = why_unused
         self._head = head
         self._records = records
         self._attachments = attachments
@@ -140,17 +158,18 @@ class _Explanation:
     def _stored_otherwise(self, own: Attachment, start: int, end: int) -> Iterator[ReasonValue]:
         """The next window is there, but of another class, or set aside."""
         classes: set[str] = set()
-        is_bad = is_condemned = False
+        unused: set[str] = set()
+        is_bad = False
         for window_id in self._found(own, end):
             record = self._records.get_now(window_id)
             if window_id in self._records.hidden.condemned:
-                is_condemned = True
+                unused.add(self._why_unused(window_id))
             elif record is None:
                 is_bad = True
             elif record.numerics_class not in own.binding.exact_classes:
                 classes.add(record.numerics_class)
-        if is_condemned:
-            yield ReasonValue("quarantined", start, detail="attested")
+        for why in sorted(unused):
+            yield ReasonValue("quarantined", start, detail=why)
         if is_bad:
             yield ReasonValue("quarantined", start)
         for numerics_class in sorted(classes):

@@ -54,7 +54,7 @@ async def answer(parts: Parts, call: TruthCall, post: Deliver) -> Reply:
     auditing, peering = parts.auditing, parts.peering
     if auditing is None or peering is None:
         raise NetworkError(
-            "this node is offline: nothing of peers is used here",
+            "this node is offline: whose windows it has is not looked at, and none is taken",
             hint="gliad stop, then gliad start --listen /ip4/0.0.0.0/tcp/0",
         )
     match call:
@@ -184,8 +184,11 @@ async def _neurons(peering: Peering) -> list[NeuronValue]:
     """Raises: StoreBroken."""
     origins = await trio.to_thread.run_sync(peering.published.foreign.all)
     came: Counter[bytes] = Counter(o.signer for o in origins.values() if o.signer is not None)
+    aside = await trio.to_thread.run_sync(peering.published.foreign.aside)
     condemned: Counter[bytes] = Counter(
-        o.signer for o in origins.values() if o.signer is not None and o.looked is Looked.CONDEMNED
+        o.signer
+        for name, o in origins.items()
+        if o.signer is not None and (o.looked is Looked.CONDEMNED or name in aside)
     )
     proofs = await trio.to_thread.run_sync(peering.published.promises.counts)
     standings, takes = peering.believing.acquaintance.standings(), peering.believing.takes()

@@ -71,7 +71,8 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         help="say whose windows are used",
         description="own: as this node's own. known: as a friend's. never: nothing that it "
         "attests is used, and what came of it is computed again where it is wanted. default: as "
-        "its peers are. Without a word, all neurons that are known here.",
+        "its peers are. Another word takes never back, but not what was found to be false. Without "
+        "a word, all neurons that are known here.",
     )
     trust.add_argument("neuron", metavar="NEURON", nargs="?", help="its hex digits, or the first")
     trust.add_argument("word", choices=_WORDS, nargs="?")
@@ -231,10 +232,21 @@ def _trust(args: argparse.Namespace) -> int:
     if args.json:
         show.as_json(neurons)
     elif args.word is not None:
-        show.note(f"neuron {args.neuron}: {args.word}")
+        show.note(f"neuron {args.neuron}: {args.word}{_still_aside(args.word, neurons)}")
     else:
         _table(neurons)
     return 0
+
+
+def _still_aside(word: str, neurons: Sequence[NeuronValue]) -> str:
+    """What a word does not take back."""
+    num = sum(each.num_condemned for each in neurons)
+    if word == "never" or not num:
+        return ""
+    return (
+        f"; {num:,} of its windows stay unused: they did not hold, follow one that did not, or "
+        "came of it before it was caught; what is wanted of them is computed"
+    )
 
 
 def _neuron(text: str, neurons: Sequence[NeuronValue]) -> NeuronId:

@@ -55,6 +55,15 @@ _WHY_NOT = {
     "disk": "what peers send cannot be written: gliad doctor says more",
     "broken": "the chain that peers have is broken",
 }
+_UNUSED = {
+    "": "what was stored was damaged and has been set aside",
+    "attested": "what is stored is attested by who was caught lying, or follows that, and is not "
+    "used: gliad trust",
+    "differs": "what is stored did not hold when it was looked at, or follows what did not, and "
+    "is not used; nobody is accused of it",
+    "never": "what is stored is attested by who you said is never to be trusted, or follows that, "
+    "and is not used: gliad trust NEURON default takes it again",
+}
 _ENDS = {"done": "", "lacking": ", then had no more"}
 
 
@@ -86,13 +95,8 @@ def _sentence(reason: ReasonValue, tokens: Sequence[int], tokenizer: Tokenizer |
             return f"{at} it was computed in another way only ({reason.detail}), which is not used"
         case "evicted":
             return f"{at} it was known in {_where(reason)} and has been evicted since"
-        case "quarantined" if reason.detail == "attested":
-            return (
-                f"{at} what peers sent does not hold, or is attested by who was caught lying or "
-                "was said never to be trusted, and is not used: gliad trust"
-            )
-        case "quarantined":
-            return f"{at} what was stored was damaged and has been set aside"
+        case "quarantined" if reason.detail in _UNUSED:
+            return f"{at} {_UNUSED[reason.detail]}"
         case "new":
             return f"{at} it is new: nothing that is known here goes on like this"
         case "last":

@@ -344,7 +344,8 @@ class ReasonValue(Struct, frozen=True):
     conversation: where it was seen, "" if in none.
     found, given: the differing tokens, -1 where that is the end.
     detail: the other model_id, profile or class, where that is the reason; of quarantined
-        "attested" where the bytes are the named ones and what they say is not believed.
+        "" where the bytes are not the named ones, "attested" where a proven liar's word is behind
+        them, "never" where the user does not take it, "differs" where they did not hold.
     """
 
     kind: str

@@ -17,7 +17,7 @@ from glia.graph.ids import WindowId
 from glia.graph.neuron import NeuronId
 from glia.store.index import Change
 from glia.store.loose import BEGUN_ANEW, LooseIndex
-from glia.store.published_rows import FOREIGN, foreign_key, last_name
+from glia.store.published_rows import ASIDE, FOREIGN, aside_prefix, foreign_key, last_name
 
 _PART = 4096  # rows read at once
 
@@ -93,12 +93,13 @@ class Foreign:
 
     def sweep(self, is_here: Callable[[WindowId], bool]) -> None:
         """Forget those that are here no more: who computes them again may sign them. What is
-        condemned stays so. Raises: as `expect`."""
+        condemned stays so; nothing is put aside that is not here. Raises: as `expect`."""
         with self._lock:
             gone = [n for n in self._names() if n not in self._coming and not is_here(n)]
             origins = self._origins(gone)
             is_kept = {n for n, each in origins.items() if each and each.looked is Looked.CONDEMNED}
             self._write({name: None for name in gone if name not in is_kept})
+            self._lift(lambda name: name not in self._coming and not is_here(name))
 
     def doubt(self, here: Callable[[], Iterable[WindowId]]) -> int:
         """After a damage nothing says whose windows are: any that are here may be a peer's.
@@ -159,6 +160,46 @@ class Foreign:
         """This node computed the same: they are its own. Raises: as `expect`."""
         with self._lock:
             self._write(dict.fromkeys(window_ids))
+            self._lift(set(window_ids).__contains__)
+
+    # -- what the user does not take -----------------------------------------------------------
+
+    def put_aside(self, window_ids: Collection[WindowId], neuron: NeuronId) -> None:
+        """They are not to be used until `take_again`, durably. Raises: as `expect`.
+
+        Args: neuron: it attests them, or what they follow.
+        """
+        with self._lock:
+            prefix = aside_prefix(neuron)
+            self._index.write([(prefix + name, b"") for name in window_ids], sync=True)
+
+    def take_again(self, neuron: NeuronId) -> dict[WindowId, Origin | None]:
+        """Put nothing aside for a neuron's sake. Raises: as `expect`.
+
+        Returns: what may be used again, and where it came from: not what is condemned, or still
+            put aside for another's.
+        """
+        with self._lock:
+            keys = self._index.keys(aside_prefix(neuron))
+            self._index.write([(key, None) for key in keys], sync=True)
+            still = self.aside()
+            names = [WindowId(last_name(key)) for key in keys]
+            origins = self._origins(name for name in names if name not in still)
+        return {
+            name: origin
+            for name, origin in origins.items()
+            if origin is None or origin.looked is not Looked.CONDEMNED
+        }
+
+    def aside(self) -> set[WindowId]:
+        """All that is put aside. Raises: StoreBroken."""
+        return {WindowId(last_name(key)) for key in self._index.keys(ASIDE)}
+
+    def _lift(self, is_one: Callable[[WindowId], bool]) -> None:
+        """Put these aside no more, for whose sake it was."""
+        keys = [key for key in self._index.keys(ASIDE) if is_one(WindowId(last_name(key)))]
+        if keys:
+            self._index.write([(key, None) for key in keys], sync=False)
 
     def _names(self) -> list[WindowId]:
         return [WindowId(last_name(key)) for key in self._index.keys(FOREIGN)]

@@ -11,6 +11,7 @@ s + signer + base + tip, kind -> link id: what a neuron signed once is not signe
 q + signer                   -> its largest sequence
 d + window id                -> when it was last announced
 f + window id                -> whether it came from a peer, what it proved to be, who attests it
+u + neuron + window id       -> (empty): put aside, as the user takes nothing of the neuron
 m, y, o, w, e, x             -> what neurons signed of canonical windows (promises.py)
 counts                       -> windows, links
 """
@@ -32,6 +33,7 @@ MAX_PER_KEY = 8
 COUNTS = b"counts"
 TIP = b"t"
 FOREIGN = b"f"
+ASIDE = b"u"
 
 _ROW = struct.Struct("<IQ32s")
 _NUMBER = struct.Struct("<Q")
@@ -155,6 +157,11 @@ def sequence_key(signer: NeuronId) -> bytes:
 def announced_key(window_id: WindowId) -> bytes:
     """Key of when a window was announced."""
     return b"d" + window_id
+
+
+def aside_prefix(neuron: NeuronId) -> bytes:
+    """What the keys of windows begin with that are put aside for a neuron's sake."""
+    return ASIDE + neuron
 
 
 def foreign_key(window_id: WindowId) -> bytes:

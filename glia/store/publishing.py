@@ -13,6 +13,7 @@ from glia.graph.window import WindowRecord
 from glia.store.index import Change
 from glia.store.loose import LooseIndex
 from glia.store.published_rows import (
+    ASIDE,
     COUNTS,
     MAX_PER_KEY,
     Counts,
@@ -119,6 +120,10 @@ class Publishing:
         for name in window_ids:
             if self._window(name) is None and self._get(foreign_key(name)) is not None:
                 self._rows[foreign_key(name)] = None
+        names = set(window_ids)
+        for key in self._index.keys(ASIDE):
+            if last_name(key) in names:
+                self._rows[key] = None
 
     def _take(self, row: PublishedWindow) -> None:
         name, record = row.window_id, self._record(row)

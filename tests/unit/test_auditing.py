@@ -235,6 +235,47 @@ def test_all_that_a_proven_liar_attested_is_condemned_and_stays_so(
     world(main)
 
 
+def test_what_only_the_user_s_word_put_aside_another_word_takes_again(
+    world: Callable[..., None],
+) -> None:
+    async def main(rig: Rig) -> None:
+        node, memory = rig.node, rig.node.memory
+        await fetched(rig)
+        await rig.examine(head(CHAIN, 10))
+        before, unchecked = rig.origins(CHAIN), set(memory.arrivals.unchecked)
+        assert unchecked == set(CHAIN.window_ids[10:])
+        for word in ("known", "default"):
+            await rig.auditing.trust(SIGNER.neuron, "never")
+            assert await node.matched(CHAIN) == 0
+            again = Memory(node.arena, node.store, 4)
+            Condemning.load(again, node.peering.published)
+            assert again.hidden.condemned == set(CHAIN.window_ids)
+            await rig.auditing.trust(SIGNER.neuron, word)  # type: ignore[arg-type]
+            assert await node.matched(CHAIN) == NUM
+            assert (rig.origins(CHAIN), memory.arrivals.unchecked) == (before, unchecked)
+            again = Memory(node.arena, node.store, 4)
+            Condemning.load(again, node.peering.published)
+            assert again.hidden.condemned == set()
+
+    world(main)
+
+
+@pytest.mark.parametrize(("verdict", "num_held"), [("differs", 20), ("false", 0)])
+def test_what_did_not_hold_no_word_takes_again(
+    world: Callable[..., None], verdict: str, num_held: int
+) -> None:
+    async def main(rig: Rig) -> None:
+        await fetched(rig)
+        rig.engine.verdicts[CHAIN.window_ids[20]] = verdict
+        await rig.examine(head(CHAIN, 21))
+        await rig.auditing.trust(SIGNER.neuron, "never")
+        assert await rig.node.matched(CHAIN) == 0
+        await rig.auditing.trust(SIGNER.neuron, "default")
+        assert await rig.node.matched(CHAIN) == num_held
+
+    world(main)
+
+
 def test_what_is_not_proven_goes_without_an_accusation(world: Callable[..., None]) -> None:
     async def main(rig: Rig) -> None:
         await fetched(rig)

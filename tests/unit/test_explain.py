@@ -22,8 +22,10 @@ from daemon.network_config import NetworkConfig
 from daemon.paths import Paths
 from glia.errors import BadRequest, UnknownModel
 from glia.graph.ids import ModelId
+from glia.graph.neuron import NeuronId
 from glia.local import messages as m
 from glia.local import values
+from glia.store.published import Published
 from tests.builders import CLASS, MODEL, TINY, Chain, make_chain, make_profile, make_tokens
 from tests.conversation_parts import opened, talk, turn_of
 from tests.node_parts import MIB
@@ -51,6 +53,7 @@ class Rig:
     attachments: Attachments
     registry: ModelsRegistry
     config: Config
+    peering: object = None
 
     async def say(
         self, name: str, tokens: Sequence[int], answer: Sequence[int] = (7,), **attach: object
@@ -173,6 +176,35 @@ def test_quarantined_where_the_store_has_set_it_aside(tmp_path: Path) -> None:
         reply = await rig.explain(TOKENS)
         assert reply.num_matched == 32
         assert reply.reasons[0].kind in ("quarantined", "evicted")
+
+    run_with(tmp_path, body)
+
+
+def test_condemned_windows_say_whose_fault_that_is(tmp_path: Path) -> None:
+    by = NeuronId(bytes(32))
+
+    async def body(rig: Rig) -> None:
+        chain = chain_of(TOKENS)
+        rig.store.put(sealed(chain))
+        published = Published(tmp_path / "published")
+        rig.peering = SimpleNamespace(published=published)
+        name = chain.window_ids[2]
+        rig.memory.hidden.condemn([name])
+
+        async def why() -> list[Reason]:
+            reply = await rig.explain(TOKENS)
+            assert reply.num_matched == 32
+            return reply.reasons
+
+        published.foreign.put_aside([name], by)
+        assert await why() == [Reason("quarantined", 32, detail="never")]
+        published.foreign.condemn([name], None)
+        assert await why() == [Reason("quarantined", 32, detail="differs")]
+        published.foreign.condemn([name], by)
+        assert await why() == [Reason("quarantined", 32, detail="attested")]
+        rig.peering = None
+        assert await why() == [Reason("quarantined", 32, detail="differs")]
+        published.close()
 
     run_with(tmp_path, body)
 

@@ -21,8 +21,10 @@ CASES = {
     "quarantined": (ReasonValue("quarantined", 16), "damaged and has been set aside"),
     "attested": (
         ReasonValue("quarantined", 16, detail="attested"),
-        "by who was caught lying or was said never to be trusted, and is not used: gliad trust",
+        "by who was caught lying, or follows that, and is not used: gliad trust",
     ),
+    "differs, stored": (ReasonValue("quarantined", 16, detail="differs"), "nobody is accused"),
+    "never": (ReasonValue("quarantined", 16, detail="never"), "gliad trust NEURON default"),
     "new": (ReasonValue("new", 16), "from token 16 on it is new"),
     "last": (
         ReasonValue("last", 24),

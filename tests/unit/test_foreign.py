@@ -121,3 +121,41 @@ def test_what_this_node_computes_too_is_its_own(published: Published) -> None:
     published.foreign.condemn(NAMES[:2], LIAR)
     published.foreign.acquit(NAMES[:1])
     assert published.foreign.flags(NAMES[:2]) == [False, True]
+
+
+def test_what_is_put_aside_for_two_is_taken_again_when_neither_is_left(tmp_path: Path) -> None:
+    published = Published(tmp_path / "published")
+    foreign = published.foreign
+    foreign.expect(NAMES[:3], dict.fromkeys(NAMES, LIAR))
+    foreign.settle(NAMES[:3], NAMES[:3])
+    foreign.put_aside(NAMES[:4], LIAR)
+    foreign.put_aside(NAMES[3:5], OTHER)
+    foreign.condemn(NAMES[:1], None)
+    published.close()
+    published = Published(tmp_path / "published")
+    foreign = published.foreign
+    assert foreign.aside() == set(NAMES[:5])
+    came = Origin(Looked.CAME, LIAR)
+    assert foreign.take_again(LIAR) == {NAMES[1]: came, NAMES[2]: came}
+    assert foreign.take_again(LIAR) == {}
+    assert foreign.take_again(OTHER) == {NAMES[3]: None, NAMES[4]: None}
+    assert foreign.aside() == set()
+    published.close()
+
+
+def test_nothing_is_put_aside_that_is_forgotten_gone_or_computed_here(
+    published: Published, tmp_path: Path
+) -> None:
+    foreign = published.foreign
+    foreign.expect(NAMES, dict.fromkeys(NAMES, LIAR))
+    foreign.settle(NAMES, NAMES)
+    foreign.put_aside(NAMES, LIAR)
+    published.forget(NAMES[5:])
+    assert foreign.aside() == set(NAMES[:5])
+    foreign.sweep(lambda name: name in NAMES[:4])
+    assert foreign.aside() == set(NAMES[:4])
+    foreign.acquit(NAMES[:1])
+    assert foreign.aside() == set(NAMES[1:4])
+    published.close()
+    data = b"".join(p.read_bytes() for p in (tmp_path / "published").rglob("*") if p.is_file())
+    assert NAMES[5] not in data
