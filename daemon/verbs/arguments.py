@@ -9,6 +9,7 @@ from pathlib import Path
 from daemon.config import parse_size
 from daemon.network_config import NetworkFlags
 from glia.errors import BadRequest
+from glia.graph.grant import MAX_NAME_BYTES
 
 _MAX_DURATION_S = 2**40
 
@@ -18,6 +19,13 @@ def absolute(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("the path is empty")
     return Path(text).expanduser().absolute()
+
+
+def group_name(text: str) -> str:
+    """A group's name here, or its id."""
+    if not 1 <= len(text.encode()) <= MAX_NAME_BYTES:
+        raise argparse.ArgumentTypeError(f"a group's name is 1 to {MAX_NAME_BYTES} bytes long")
+    return text
 
 
 def share(text: str) -> float:

@@ -31,8 +31,8 @@ _PROMISES = (
     "true where all of its windows are",
     "what was not drawn may be false, and what is found is found after it was used: one false "
     "window among many is likely to be missed",
-    "class canonical is held to equal bytes; other classes to what honest arithmetic differs by, "
-    "so a change that is smaller than that is not seen",
+    "class canonical is held to the last place of each number; other classes to what honest "
+    "arithmetic differs by, so a change that is smaller than that is not seen",
 )
 
 

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from daemon import show
-from daemon.verbs.arguments import duration, size
+from daemon.verbs.arguments import duration, group_name, size
 from daemon.verbs.group_report import report_group
 from daemon.verbs.handed import handed
 from daemon.verbs.text import model_id_of
@@ -59,7 +59,11 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 def _add_group_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--group", required=True, metavar="G", help="its name here, or how its id begins"
+        "--group",
+        type=group_name,
+        required=True,
+        metavar="G",
+        help="its name here, or how its id begins",
     )
 
 

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from daemon import show
-from daemon.verbs.arguments import absolute
+from daemon.verbs.arguments import absolute, group_name
 from daemon.verbs.group_report import report_group
 from daemon.verbs.handed import handed
 from glia.client import Client
@@ -51,7 +51,7 @@ def _add_group_verbs(verbs: Any) -> None:
                 "source", metavar="GRANT|FILE|-|PEER", help="or a peer's multiaddr, or its id's end"
             )
         elif word not in ("list", "card"):
-            parser.add_argument("group", metavar="NAME")
+            parser.add_argument("group", type=group_name, metavar="NAME")
         if word == "leave":
             parser.add_argument(
                 "--for-good",

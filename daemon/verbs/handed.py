@@ -7,6 +7,7 @@ from pathlib import Path
 
 from glia.errors import BadRequest
 from glia.graph.grant import CARD_TEXT, GRANT_TEXT
+from glia.local.messages.groups import MAX_GRANT_TEXT, MAX_WHO_TEXT
 
 _MAX_FILE_BYTES = 128 * 1024
 _WHENCE = "`group card` prints a card, on the node that joins; `grant CARD` a grant, on the other"
@@ -20,20 +21,34 @@ def handed(said: str, kind: str) -> str:
     text = said.strip()
     if not text.startswith((CARD_TEXT, GRANT_TEXT)):
         if not _is_path(said):
-            return said
+            return _fitting(said, kind)
         text = _content(said)
     if text.startswith(kind):
-        return text
+        return _fitting(text, kind)
     other = "a card" if text.startswith(CARD_TEXT) else "a grant"
     if text.startswith((CARD_TEXT, GRANT_TEXT)):
         raise BadRequest(f"that is {other}, not a {kind[5:-1]}", hint=_WHENCE)
     raise BadRequest(f"{said[:80]}: neither a card nor a grant", hint=_WHENCE)
 
 
+def _fitting(text: str, kind: str) -> str:
+    """What gliad would refuse by its length alone is refused here, in words."""
+    if not text.strip():
+        raise BadRequest("nobody is named by an empty text", hint=_WHENCE)
+    if len(text) > (MAX_WHO_TEXT if kind == CARD_TEXT else MAX_GRANT_TEXT):
+        raise BadRequest(f"{text[:80]}...: too long for what it is to be", hint=_WHENCE)
+    return text
+
+
 def _is_path(said: str) -> bool:
     if said.startswith(("/ip4/", "/ip6/", "/dns")):  # a peer's address
         return False
-    return said == "-" or "/" in said or Path(said).is_file()
+    if said == "-" or "/" in said:
+        return True
+    try:
+        return Path(said).is_file()
+    except (OSError, ValueError):  # longer than a name can be; with a NUL
+        return False
 
 
 def _content(said: str) -> str:

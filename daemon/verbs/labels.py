@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from daemon import show
+from daemon.verbs.arguments import group_name
 from daemon.verbs.dialogue import Dialogue
 from glia.client import Client
 from glia.errors import BadRequest
@@ -36,8 +37,7 @@ def add_labels(verb: argparse.ArgumentParser) -> None:
         dest="visibility",
         type=of_group,
         metavar="GROUP",
-        help="named and encrypted for members of this group, by its name or its id; it is not sent "
-        "to them yet",
+        help="members of this group, by its name or its id, may have what is said, and the answers",
     )
     verb.add_argument(
         "--system-visibility",
@@ -48,9 +48,7 @@ def add_labels(verb: argparse.ArgumentParser) -> None:
 
 def of_group(name: str) -> str:
     """The label of what its members may have."""
-    if not name:
-        raise argparse.ArgumentTypeError("a group has a name")
-    return label_word(Visibility.AGGREGATE, name)
+    return label_word(Visibility.AGGREGATE, group_name(name))
 
 
 def check_labels(args: argparse.Namespace) -> None:

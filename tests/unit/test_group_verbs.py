@@ -183,6 +183,16 @@ def test_what_is_neither_a_card_nor_a_grant_is_told_without_it(
     assert sent(gliad, m.JoinGroup).source == address
 
 
+@pytest.mark.parametrize("who", ["", " ", "x" * 1025, "x" * 300 + "\0" * 800, CARD + "A" * 1024])
+def test_whoever_is_no_text_of_a_fitting_length(gliad: FakeGliad, capfd: Any, who: str) -> None:
+    for verb in ("grant", "revoke"):
+        said = say(capfd, verb, who, "--group", "friends")
+        assert (said.code, said.out) == (BadRequest.exit_code, "")
+        assert "`group card`" in said.hint
+    # Longer than a file's name can be, and still a text that may name somebody.
+    assert say(capfd, "grant", "x" * 1024, "--group", "friends").code == 0
+
+
 def test_what_is_to_be_typed_next_can_be_typed(gliad: FakeGliad, capfd: Any) -> None:
     said = say(capfd, "group", "create", "my friends")
     assert said.err.endswith("--group 'my friends'\n")
@@ -206,6 +216,11 @@ def test_what_is_revoked(gliad: FakeGliad, capfd: Any) -> None:
         ("revoke", "x"),
         ("group", "create"),
         ("group", "burn", "x"),
+        *[("group", verb, "") for verb in ("create", "show", "leave", "rotate")],
+        ("group", "create", "x" * 65),
+        ("group", "create", "é" * 33),  # what a grant can hold
+        ("grant", "x", "--group", "x" * 65),
+        ("run", "m", "p", "--group", "x" * 65),
     ],
 )
 def test_what_cannot_be_said(words: tuple[str, ...], capfd: Any) -> None:

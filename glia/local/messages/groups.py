@@ -11,8 +11,9 @@ from glia.local.messages.base import Call, Reply
 from glia.local.values import Name
 
 MAX_GRANT_TEXT = 96 * 1024  # characters
+MAX_WHO_TEXT = 1024
 GroupText = Annotated[str, Meta(min_length=1, max_length=128)]
-WhoText = Annotated[str, Meta(min_length=1, max_length=1024)]
+WhoText = Annotated[str, Meta(min_length=1, max_length=MAX_WHO_TEXT)]
 
 
 class Groups(Call, frozen=True):
