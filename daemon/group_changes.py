@@ -17,11 +17,12 @@ from glia.errors import BadRequest, NotPermitted, QuotaExceeded
 from glia.graph.claims import PeerKey
 from glia.graph.epoch_statement import state_epoch
 from glia.graph.group import SECRET_BYTES, Epoch, GroupSecret
-from glia.graph.member import MAX_EPOCHS, Card
+from glia.graph.member import Card
 from glia.graph.neuron import SEED_BYTES, Signer
 from glia.graph.revoked import MAX_HOLDERS, MAX_TOKENS, Revoked, parse_revoked, sign_revoked
 
 EPOCH_S = 7 * 24 * 3600
+MAX_KEPT_EPOCHS = 1024  # what is of one that is not kept can be neither read nor taken back
 LIST_S = 1800  # then a list is signed anew, though nothing changed
 MAX_MEMBERS = 128
 _MAX_HOLDERS_EACH = 16
@@ -45,7 +46,7 @@ def rotated(row: GroupRow, now_s: int) -> GroupRow:
     """With a new epoch. Raises: NotPermitted (this node is not the issuer)."""
     number = row.epochs[-1].number + 1
     epochs = (*row.epochs, _epoch(issuer_of(row), GroupSecret(row.secret), number, now_s))
-    return structs.replace(row, epochs=epochs[-MAX_EPOCHS:])
+    return structs.replace(row, epochs=epochs[-MAX_KEPT_EPOCHS:])
 
 
 def stated(row: GroupRow) -> GroupRow:

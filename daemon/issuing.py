@@ -11,7 +11,7 @@ import shlex
 
 from msgspec import structs
 
-from daemon.group_changes import issuer_of, list_of
+from daemon.group_changes import MAX_KEPT_EPOCHS, issuer_of, list_of
 from daemon.group_file import EpochRow, GroupRow, MemberRow
 from glia.errors import BadRequest, NotPermitted
 from glia.graph.capability import Chain, attenuate, grant, parse_chain
@@ -19,7 +19,7 @@ from glia.graph.claims import MAX_LIFE_S, TOKEN_ID_BYTES, PeerKey
 from glia.graph.grant import Given
 from glia.graph.group import Epoch
 from glia.graph.ids import ModelId, short
-from glia.graph.member import MAX_EPOCHS, Keys
+from glia.graph.member import Keys
 from glia.graph.neuron import Signer
 from glia.graph.scope import Op, Scope
 
@@ -122,7 +122,7 @@ def joined(row: GroupRow | None, given: Given, now_s: int) -> GroupRow:
         return fresh
     _check(row, given, now_s)
     known = {each.number: each for each in (*fresh.epochs, *_stated(row))}
-    epochs = tuple(known[number] for number in sorted(known))[-MAX_EPOCHS:]
+    epochs = tuple(known[number] for number in sorted(known))[-MAX_KEPT_EPOCHS:]
     revoked = fresh.revoked if last is given.revoked else row.revoked
     return structs.replace(
         fresh, name=row.name, epochs=epochs, revoked=revoked, members=row.members

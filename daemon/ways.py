@@ -20,7 +20,7 @@ from glia.graph.claims import PeerKey
 from glia.graph.domain import Domain, Salt
 from glia.graph.group import GroupId
 from glia.graph.ids import ModelId, PrefixKey
-from glia.graph.member import Keys
+from glia.graph.member import MAX_EPOCHS, Keys
 from p2p import peer_key
 from p2p.asking import Asking, Asks
 from p2p.asking import Keys as Asked
@@ -182,7 +182,8 @@ def in_group(peering: Peering, rights: Rights, domain: Domain) -> InGroup | None
     if keys is None:
         return None
     salt = Salt(domain.group, domain.start, keys.secret)
-    membership = Membership(domain.group, keys.epochs, rights.capability(domain.group))
+    epochs = keys.epochs[-MAX_EPOCHS:]
+    membership = Membership(domain.group, epochs, rights.capability(domain.group))
     members = members_of(rights.row(domain.group))
     ours = peering.host.peer_id
     return InGroup(peering, salt, membership, [each for each in members if each != ours])
