@@ -108,6 +108,7 @@ class Auditing:
         names = [WindowId(each.window) for each in found]
         origins = await trio.to_thread.run_sync(self._foreign.origins, names)
         passed: list[WindowId] = []
+        audited: list[WindowId] = []
         for name, each in zip(names, found, strict=True):
             signer = origins[name].signer if name in origins else None
             if each.audit:
@@ -115,8 +116,10 @@ class Auditing:
             if each.verdict != "clean":
                 self._refused(signer, each)
                 await self._fell(name, signer, each)
-            elif not each.audit and name in origins:
-                passed.append(name)
+            elif name in origins:
+                (audited if each.audit else passed).append(name)
+        if audited:
+            await self._checked(audited)
         return await self._passed(binding, passed, origins) if passed else ()
 
     async def audit(self, link: EngineLink, record: WindowRecord) -> Audit:
@@ -190,12 +193,7 @@ class Auditing:
     async def _passed(
         self, binding: Binding, names: Sequence[WindowId], origins: dict[WindowId, Origin]
     ) -> list[WindowId]:
-        self._memory.arrivals.checked(names)
         self._counters["windows_checked"] += len(names)
-        try:
-            await trio.to_thread.run_sync(self._foreign.checked, names)
-        except GliaError as error:  # after a start they are looked at once more
-            _log.warning("windows that were looked at: %s", error)
         by_signer: dict[NeuronId | None, list[WindowId]] = {}
         for name in names:
             by_signer.setdefault(origins[name].signer, []).append(name)
@@ -208,7 +206,18 @@ class Auditing:
                 self._due.extend((binding, name) for name in chosen)
         if self._due:
             self._wanted.set()
+        later = set(waited)
+        await self._checked([name for name in names if name not in later])
         return waited
+
+    async def _checked(self, names: Sequence[WindowId]) -> None:
+        """They may be used. What an engine is to compute again first may not until it has: where
+        it cannot, it is looked at anew."""
+        self._memory.arrivals.checked(names)
+        try:
+            await trio.to_thread.run_sync(self._foreign.checked, names)
+        except GliaError as error:  # after a start they are looked at once more
+            _log.warning("windows that were looked at: %s", error)
 
     def _drawn(
         self, signer: NeuronId | None, names: Sequence[WindowId]

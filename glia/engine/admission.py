@@ -66,7 +66,7 @@ class Admission:
             names = self._find(sequence)
             sequence.spend("match", time.perf_counter() - started)
             tiers = self._restore(sequence, names)
-        except (CapacityError, IntegrityError, StoreError) as error:
+        except (CapacityError, IntegrityError, NotFound, StoreError) as error:
             sequence.warning = f"computed anew, as its cached windows failed: {error.message}"
             tiers = self._restore(sequence, [])
         size = self._profile.block_size

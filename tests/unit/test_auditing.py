@@ -153,6 +153,7 @@ def test_what_came_is_to_be_looked_at_and_whose_it_is_is_known(world: Callable[.
         await fetched(rig)
         assert await rig.lease(CHAIN) == [1] * NUM
         assert rig.origins(CHAIN) == [Origin(Looked.CAME, SIGNER.neuron)] * NUM
+        rig.node.peering.neurons.say(SIGNER.neuron, "known")
         await rig.examine(head(CHAIN, 40))
         assert await rig.lease(CHAIN) == [0] * 40 + [1] * 24
         again = Memory(rig.node.arena, rig.node.store, 4)
@@ -169,7 +170,11 @@ def test_of_a_stranger_the_first_32_are_computed_again_before_they_are_used(
     async def main(rig: Rig) -> None:
         await fetched(rig)
         assert await rig.examine(CHAIN) == CHAIN.window_ids[:32]
+        assert await rig.lease(CHAIN) == [1] * 32 + [0] * 32  # an engine that cannot uses none
+        assert rig.origins(CHAIN)[:32] == [Origin(Looked.CAME, SIGNER.neuron)] * 32
         await rig.examine(head(CHAIN, 32), audit=True)
+        assert await rig.lease(CHAIN) == [0] * NUM
+        assert rig.origins(CHAIN) == [Origin(Looked.CHECKED, SIGNER.neuron)] * NUM
         assert rig.node.peering.neurons.entry(SIGNER.neuron).num_clean == 32
         assert not rig.engine.audited  # the engine that uses them did
 

@@ -123,6 +123,24 @@ def test_one_that_proves_false_then_is_not_used() -> None:
     assert told == [(names[0], True), (names[2], False)]
 
 
+def test_where_one_goes_before_it_is_computed_again_all_is_computed() -> None:
+    """It was forgotten, or condemned: that fails nobody's answer."""
+    rig, names, cold = of_a_peer(Strict())
+    rig.memory.audits = {names[4]}
+    examined = rig.memory.examined
+
+    def and_one_goes(found: Several[Examined]) -> list[WindowId]:
+        asked = examined(found)
+        rig.memory.forget(names[1:2])
+        return asked
+
+    rig.memory.examined = and_one_goes  # type: ignore[method-assign]
+    answer = rig.generate(TOKENS)
+    assert (answer.tokens, answer.usage.computed) == (cold.tokens, 100)
+    assert "is here no more" in str(answer.warning)
+    assert rig.memory.num_leases == 0
+
+
 def test_what_is_met_while_computing_is_looked_at_too() -> None:
     cold, windows = computed_elsewhere(TOKENS)
     examiner = Strict([4])
