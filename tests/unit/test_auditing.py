@@ -247,6 +247,7 @@ def test_what_only_the_user_s_word_put_aside_another_word_takes_again(
         node, memory = rig.node, rig.node.memory
         await fetched(rig)
         await rig.examine(head(CHAIN, 10))
+        await rig.examine(head(CHAIN, 10), audit=True)  # of a stranger each is, before it is used
         before, unchecked = rig.origins(CHAIN), set(memory.arrivals.unchecked)
         assert unchecked == set(CHAIN.window_ids[10:])
         for word in ("known", "default"):
