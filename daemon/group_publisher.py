@@ -34,7 +34,8 @@ from glia.store.published import Published
 from p2p.announcing import held_until_s
 
 _FAILED_AGAIN_S = 60.0
-_MAX_LEARNED = 4096  # links of windows that came, until these are published
+_MAX_LEARNED = 4096  # tips of links that came with windows, until these are published
+_MAX_A_TIP = 4  # links: each is a row for each window that it attests, and neurons cost nothing
 _log = logging.getLogger("gliad.group_publisher")
 
 
@@ -86,7 +87,7 @@ class GroupPublisher:
         """These came with windows of members; they are told on with them."""
         for link in links:
             known = self._learned.setdefault(link.claim.tip, [])
-            if link not in known:
+            if link not in known and len(known) < _MAX_A_TIP:
                 known.append(link)
         while len(self._learned) > _MAX_LEARNED:
             self._learned.popitem(last=False)

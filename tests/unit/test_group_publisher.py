@@ -15,7 +15,8 @@ from daemon.group_part import shared_windows
 from glia.errors import StoreBroken
 from glia.graph.encrypted import alias_of
 from glia.graph.ids import BlockId, PrefixKey, WindowId
-from glia.graph.link import parse_link
+from glia.graph.link import parse_link, sign_link
+from glia.graph.neuron import Signer
 from glia.graph.sealed_link import open_link
 from glia.graph.tokens import pack_tokens
 from p2p.offer import Offer
@@ -133,6 +134,25 @@ def test_nothing_is_shown_of_a_group_that_was_left(tmp_path: Path) -> None:
         assert node.shared.index.groups() == [CLUB.group_id]
 
     run(tmp_path, body, groups)
+
+
+def test_of_what_members_said_of_one_window_a_few_links_are_told_on(tmp_path: Path) -> None:
+    tokens = make_tokens(6 * SIZE)
+
+    async def body(node: Node) -> None:
+        names = await node.say("talk", tokens, [(6 * SIZE - 1, TEAMS)])
+        await node.shown()
+        (own,) = node.shared.index.links(GROUP, node.parts[-1].sealed[-1].name)
+        claim = parse_link(open_link([EPOCH], own.sealed)).claim
+        node.shared.index.take_back(GROUP, [each.name for each in node.parts[-1].sealed])
+        signers = [Signer(bytes([number]) * 32) for number in range(1, 101)]
+        node.in_group.learn([sign_link(each, claim, 1, 5) for each in signers])
+        await node.shown()
+        assert shown(node, names) == [1, 2, 3, 4, 5, 6]
+        for each in node.parts[-1].sealed:
+            assert len(node.shared.index.links(GROUP, each.name)) == 1 + 4
+
+    run(tmp_path, body)
 
 
 @pytest.mark.spec(47, 50)
