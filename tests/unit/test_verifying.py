@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +16,8 @@ from daemon.binding import Binding
 from daemon.searching import Searcher, wanted_of
 from daemon.verifying import verified
 from daemon.ways import InPublic
+from glia.graph.domain import Salt
+from glia.graph.group import GroupId, GroupSecret
 from glia.graph.link import Link, accept_link
 from glia.graph.profile import KvScheme
 from p2p import attesting
@@ -114,9 +117,20 @@ def test_a_search_verifies_none_on_the_loop(tmp_path: Path, verifiers: list[int]
     in_world(main)
 
 
-@pytest.mark.parametrize("accept", ["any", "own"])
-def test_of_those_whose_word_is_not_taken_no_promise_is_kept(tmp_path: Path, accept: str) -> None:
-    """Neurons cost nothing: who is nobody here could fill what is kept, and push out the rest."""
+@pytest.mark.parametrize(
+    ("accept", "salt", "is_taken", "is_kept"),
+    [
+        ("any", None, True, True),
+        ("own", None, False, False),
+        ("any", Salt(GroupId(bytes(32)), 16, GroupSecret(bytes(32))), True, False),
+    ],
+    ids=["public", "not taken", "of a group"],
+)
+def test_what_promises_are_kept(
+    tmp_path: Path, accept: str, salt: Salt | None, is_taken: bool, is_kept: bool
+) -> None:
+    """Neurons cost nothing: who is nobody here could fill what is kept, and push out the rest.
+    And promises hold tokens in the clear: those of a group are on disk as ciphertext alone."""
 
     async def main(net: Internet) -> None:
         async with trio.open_nursery() as nursery:
@@ -129,12 +143,12 @@ def test_of_those_whose_word_is_not_taken_no_promise_is_kept(tmp_path: Path, acc
             peering.overheard = overheard
             binding = Binding(CHAIN.model_id, PROFILE, CLASS)
             searcher = Searcher(InPublic(peering), Counter(), nursery)
-            wanted = wanted_of(binding, CHAIN.tokens, [], exact=True)
+            wanted = replace(wanted_of(binding, CHAIN.tokens, [], exact=True), salt=salt)
             walk = Walk(Question(CHAIN.model_id, PROFILE), CHAIN.records[-1].window_id, 16)
             walk.take([each.encoding for each in CHAIN.records[::-1]])
             chain = FoundChain(16, walk.tip, CLASS, tuple(links_of(CHAIN)))
-            is_taken = await searcher._check(wanted, {}, net.host("other").peer_id, chain, walk)
-            assert is_taken is (accept == "any")
-            assert bool(heard) is is_taken
+            peer = net.host("other").peer_id
+            assert await searcher._check(wanted, {}, peer, chain, walk) is is_taken
+            assert bool(heard) is is_kept
 
     in_world(main)
