@@ -6,15 +6,26 @@ by --config, else glia.toml in the data dir, else the default.
 
 from __future__ import annotations
 
-import ipaddress
-import math
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from daemon.checkpoint_config import CheckpointConfig, read_path
+from daemon.config_readers import (
+    GIB,
+    KIB,
+    MIB,
+    Reader,
+    read_count,
+    read_flag,
+    read_label,
+    read_loopback,
+    read_names,
+    read_size,
+    read_span,
+    read_word,
+)
 from daemon.network_config import (
     NetworkConfig,
     read_accept,
@@ -24,13 +35,7 @@ from daemon.network_config import (
 )
 from daemon.paths import CONFIG_NAME, default_models_dir
 from glia.errors import ConfigError
-from glia.graph.privacy import Visibility, parse_label
 from glia.graph.toml import MAX_FILE_BYTES, Table, read_toml
-
-KIB = 1024
-MIB = 1024 * KIB
-GIB = 1024 * MIB
-TIB = 1024 * GIB
 
 
 @dataclass(frozen=True)
@@ -140,178 +145,95 @@ def load_config(data_dir: Path, file: Path | None, environ: Mapping[str, str]) -
     return Config(data_dir=data_dir, models_dir=_models_dir(root, file, environ), **sections)
 
 
-Reader = Callable[[Table, str, Any], Any]
-
-
-def parse_size(text: str) -> int | None:
-    """Bytes, written like 1GiB; None where it is no size."""
-    match = _SIZE.fullmatch(text)
-    return None if match is None else int(float(match[1]) * _UNITS[match[2]])
-
-
-def _size(low: int, high: int = 64 * TIB) -> Reader:
-    def read(table: Table, key: str, default: int) -> int:
-        text = table.text(key, f"{default}B")
-        size = parse_size(text)
-        if size is None:
-            raise table.error(key, f"not a size: {text[:40]!r}", hint='write it like "1GiB"')
-        if not low <= size <= high:
-            raise table.error(key, f"must be from {_text(low)} to {_text(high)}")
-        return size
-
-    return read
-
-
-def _count(low: int, high: int) -> Reader:
-    return lambda table, key, default: table.integer(key, default, low, high)
-
-
-def _span(low: float, high: float) -> Reader:
-    return lambda table, key, default: table.number(key, default, low, high)
-
-
-def _word(*choices: str) -> Reader:
-    return lambda table, key, default: table.text(key, default, choices)
-
-
-def _label() -> Reader:
-    def read(table: Table, key: str, default: str) -> str:
-        text = table.text(key, default)
-        label = parse_label(text)
-        if label in (None, (Visibility.AGGREGATE, "")):  # the latter is nobody's
-            raise table.error(key, "must be private, public or group:NAME")
-        return text
-
-    return read
-
-
-def _flag() -> Reader:
-    return lambda table, key, default: table.flag(key, default)
-
-
-def _names(most: int) -> Reader:
-    def read(table: Table, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
-        names = table.texts(key, most) if key in table else default
-        if len(set(names)) < len(names):
-            raise table.error(key, "has a name twice")
-        return names
-
-    return read
-
-
-def _loopback() -> Reader:
-    def read(table: Table, key: str, default: str) -> str:
-        text = table.text(key, default)
-        if not text:
-            return text
-        host, _, port = text.rpartition(":")
-        try:
-            is_loopback = ipaddress.ip_address(host.strip("[]")).is_loopback
-        except ValueError:
-            is_loopback = False
-        if not (is_loopback and port.isdecimal() and 0 < int(port) < 2**16):
-            raise table.error(
-                key,
-                f"not a loopback address and port: {text[:60]!r}",
-                hint='write "127.0.0.1:8080"',
-            )
-        return text
-
-    return read
-
-
-_UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?(B|KiB|MiB|GiB|TiB)")
-
 # a section: its values' class, and per key the field it sets and what it may be
 SECTIONS: dict[str, tuple[type, dict[str, tuple[str, Reader]]]] = {
-    "l0": (L0Config, {"size": ("size_bytes", _size(MIB))}),
+    "l0": (L0Config, {"size": ("size_bytes", read_size(MIB))}),
     "l1": (
         L1Config,
         {
-            "size": ("size_bytes", _size(MIB)),
-            "hot_steps": ("hot_steps", _count(0, 2**20)),
-            "staging_size": ("staging_bytes", _size(MIB)),
-            "prefault_size": ("prefault_bytes", _size(0)),
+            "size": ("size_bytes", read_size(MIB)),
+            "hot_steps": ("hot_steps", read_count(0, 2**20)),
+            "staging_size": ("staging_bytes", read_size(MIB)),
+            "prefault_size": ("prefault_bytes", read_size(0)),
         },
     ),
     "l2": (
         L2Config,
         {
-            "size": ("size_bytes", _size(MIB)),
-            "segment_size": ("segment_bytes", _size(MIB, 4 * GIB)),
+            "size": ("size_bytes", read_size(MIB)),
+            "segment_size": ("segment_bytes", read_size(MIB, 4 * GIB)),
         },
     ),
     "engine": (
         EngineConfig,
         {
-            "num_threads": ("num_threads", _count(0, 1024)),
-            "max_running": ("max_running", _count(1, 256)),
-            "prefill_tokens": ("prefill_tokens", _count(16, 2**20)),
-            "start_timeout_s": ("start_timeout_s", _span(1.0, 86400.0)),
-            "stall_timeout_s": ("stall_timeout_s", _span(1.0, 86400.0)),
-            "max_restarts": ("max_restarts", _count(0, 1000)),
-            "idle_unload_s": ("idle_unload_s", _span(0.0, 1e9)),
-            "memory": ("memory_bytes", _size(0)),
-            "preload": ("preload", _names(64)),
+            "num_threads": ("num_threads", read_count(0, 1024)),
+            "max_running": ("max_running", read_count(1, 256)),
+            "prefill_tokens": ("prefill_tokens", read_count(16, 2**20)),
+            "start_timeout_s": ("start_timeout_s", read_span(1.0, 86400.0)),
+            "stall_timeout_s": ("stall_timeout_s", read_span(1.0, 86400.0)),
+            "max_restarts": ("max_restarts", read_count(0, 1000)),
+            "idle_unload_s": ("idle_unload_s", read_span(0.0, 1e9)),
+            "memory": ("memory_bytes", read_size(0)),
+            "preload": ("preload", read_names(64)),
         },
     ),
     "conversations": (
         ConversationsConfig,
         {
-            "anonymous_hours": ("anonymous_hours", _span(0.0, 1e6)),
-            "max_anonymous": ("max_anonymous", _count(0, 2**20)),
-            "visibility": ("visibility", _label()),
+            "anonymous_hours": ("anonymous_hours", read_span(0.0, 1e6)),
+            "max_anonymous": ("max_anonymous", read_count(0, 2**20)),
+            "visibility": ("visibility", read_label()),
         },
     ),
     "checkpoint": (
         CheckpointConfig,
         {
-            "every_hours": ("every_hours", _span(0.0, 1e6)),
+            "every_hours": ("every_hours", read_span(0.0, 1e6)),
             "path": ("path", read_path),
-            "keep": ("keep", _count(0, 1000)),
-            "lease_hours": ("lease_hours", _span(0.0, 1e6)),
-            "give_windows": ("give_windows", _flag()),
+            "keep": ("keep", read_count(0, 1000)),
+            "lease_hours": ("lease_hours", read_span(0.0, 1e6)),
+            "give_windows": ("give_windows", read_flag()),
         },
     ),
     "http": (
         HttpConfig,
         {
-            "listen": ("listen", _loopback()),
-            "require_key": ("require_key", _flag()),
-            "max_requests": ("max_requests", _count(1, 4096)),
+            "listen": ("listen", read_loopback()),
+            "require_key": ("require_key", read_flag()),
+            "max_requests": ("max_requests", read_count(1, 4096)),
         },
     ),
     "api": (
         ApiConfig,
         {
-            "handshake_timeout_s": ("handshake_timeout_s", _span(0.1, 60.0)),
-            "max_clients": ("max_clients", _count(1, 4096)),
-            "max_waiting": ("max_waiting", _count(1, 2**16)),
+            "handshake_timeout_s": ("handshake_timeout_s", read_span(0.1, 60.0)),
+            "max_clients": ("max_clients", read_count(1, 4096)),
+            "max_waiting": ("max_waiting", read_count(1, 2**16)),
         },
     ),
     "log": (
         LogConfig,
         {
-            "level": ("level", _word("debug", "info", "warning", "error")),
-            "max_size": ("max_bytes", _size(64 * KIB, 4 * GIB)),
-            "num_files": ("num_files", _count(1, 100)),
+            "level": ("level", read_word("debug", "info", "warning", "error")),
+            "max_size": ("max_bytes", read_size(64 * KIB, 4 * GIB)),
+            "num_files": ("num_files", read_count(1, 100)),
         },
     ),
     "network": (
         NetworkConfig,
         {
-            "enabled": ("enabled", _flag()),
+            "enabled": ("enabled", read_flag()),
             "listen": ("listen", read_listen),
             "bootstrap": ("bootstrap", read_peers),
-            "mdns": ("mdns", _flag()),
+            "mdns": ("mdns", read_flag()),
             "psk": ("psk", read_psk),
-            "announce": ("announce", _word("boundaries", "off")),
-            "announce_hold_s": ("announce_hold_s", _span(0.0, 1e6)),
-            "replicas": ("replicas", _count(0, 16)),
+            "announce": ("announce", read_word("boundaries", "off")),
+            "announce_hold_s": ("announce_hold_s", read_span(0.0, 1e6)),
+            "replicas": ("replicas", read_count(0, 16)),
             "accept": ("accept", read_accept),
-            "exact": ("exact", _word("any", "required")),
-            "upload": ("upload_bytes", _size(0)),
+            "exact": ("exact", read_word("any", "required")),
+            "upload": ("upload_bytes", read_size(0)),
         },
     ),
 }
@@ -347,8 +269,3 @@ def _models_dir(root: Table, file: Path | None, environ: Mapping[str, str]) -> P
             raise root.error("models_dir", "must be an absolute path, or start with ~")
         return path
     return default_models_dir(environ)
-
-
-def _text(size: int) -> str:
-    unit = max((u for u, n in _UNITS.items() if n <= max(size, 1)), key=_UNITS.__getitem__)
-    return f"{math.floor(size / _UNITS[unit])}{unit}"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from daemon.config import MIB
+from daemon.config_readers import MIB
 from daemon.doctor.finding import Finding, Subject
 from daemon.show import size
 from glia.store.holes import can_punch

@@ -6,7 +6,7 @@ import os
 import resource
 from collections.abc import Iterator
 
-from daemon.config import MIB
+from daemon.config_readers import MIB
 from daemon.doctor.finding import Finding, Subject, Verdict
 from daemon.machine import meminfo_bytes, memory_bytes
 from daemon.show import size

@@ -6,7 +6,7 @@ import argparse
 import math
 from pathlib import Path
 
-from daemon.config import parse_size
+from daemon.config_readers import parse_size
 from daemon.network_config import NetworkFlags
 from glia.errors import BadRequest
 from glia.graph.grant import MAX_NAME_BYTES
