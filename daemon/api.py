@@ -29,7 +29,6 @@ from daemon.trace_calls import answer as trace_answer
 from daemon.truth_calls import TruthCall
 from daemon.truth_calls import answer as truth_answer
 from glia.errors import BadRequest
-from glia.graph.ids import WindowId
 from glia.graph.window import WindowRecord
 from glia.local.messages import (
     AddModel,
@@ -101,7 +100,8 @@ async def _answer(parts: Parts, call: NodeCall, post: Deliver) -> Reply:
         case AddModel():
             return ModelsReply(call.id, [await parts.broker.add_model(call, post)])
         case Chain():
-            return _part(call, await parts.memory.chain(WindowId(call.tip)))
+            tip = await parts.memory.named(call.tip)
+            return _part(call, await parts.memory.chain(tip))
         case Check():
             return await _check(parts, call, post)
         case Evict():

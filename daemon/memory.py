@@ -24,10 +24,10 @@ from daemon.records import Records
 from daemon.sealing import Sealer
 from daemon.shelf import Shelves
 from daemon.writer import Writer
-from glia.errors import NotFound, StoreFull
+from glia.errors import BadRequest, NotFound, StoreFull
 from glia.graph.chain import longest_chain, walk
 from glia.graph.domain import Domain
-from glia.graph.ids import BlockId, PrefixKey, WindowId, short
+from glia.graph.ids import ID_BYTES, BlockId, PrefixKey, WindowId, short
 from glia.graph.window import WindowRecord
 from glia.local.values import FindingValue, TierValue
 from glia.store.base import BlockStore
@@ -189,6 +189,24 @@ class Memory:
     async def chain(self, tip: WindowId) -> list[WindowRecord]:
         """The windows from genesis to `tip`. Raises: NotFound, MalformedParticle."""
         return await trio.to_thread.run_sync(walk, tip, self.records.get_now)
+
+    async def named(self, start: bytes) -> WindowId:
+        """The window whose name begins so, looked for where it is not all of it.
+
+        Raises: NotFound, BadRequest where several are here.
+        """
+        if len(start) == ID_BYTES:
+            return WindowId(start)
+        found = {name for name in self.table.names() if name.startswith(start)}
+        stored = await trio.to_thread.run_sync(
+            lambda: {name for name in self.store.windows() if name.startswith(start)}
+        )
+        found |= stored
+        if len(found) > 1:
+            raise BadRequest(f"{len(found)} windows here begin with {start.hex()}", hint="say more")
+        if not found:
+            raise NotFound(f"no window here begins with {start.hex()}", hint="gliad links")
+        return found.pop()
 
     async def evict(self) -> tuple[int, int]:
         """Drop from L1 all that is not in use, written first. Returns freed bytes and windows."""

@@ -9,7 +9,7 @@ from daemon import show
 from daemon.verbs.text import model_of, tokenizer_of, window_texts
 from glia.client import Client
 from glia.errors import IntegrityError, NotFound
-from glia.graph.ids import WindowId, parse_hex, short
+from glia.graph.ids import parse_start, short
 from glia.local.values import WindowValue
 from glia.model.tokenizer import Tokenizer
 
@@ -19,7 +19,7 @@ _SHOWN_CHARS = 60
 def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
     """Declare this module's verbs."""
     chain = verbs.add_parser("chain", parents=[common], help="the windows from genesis to TIP")
-    chain.add_argument("tip", metavar="TIP", help="a window's id, 64 hex digits")
+    chain.add_argument("tip", metavar="TIP", help="a window's id, or its first digits")
     chain.add_argument("--json", action="store_true")
     chain.set_defaults(verb=_chain)
 
@@ -47,7 +47,7 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _chain(args: argparse.Namespace) -> int:
-    tip = WindowId(parse_hex(args.tip))
+    tip = parse_start(args.tip)
     with Client.connect(args.data_dir) as client:
         windows = client.chain(tip)
         tokenizer = _tokenizer(client, windows)

@@ -81,7 +81,10 @@ class GenerationCalls(Caller):
         return self._call(call, m.ExplainReply)
 
     def chain(self, tip: WindowId | bytes) -> list[values.WindowValue]:
-        """The windows from genesis to `tip`. Raises: NotFound."""
+        """The windows from genesis to `tip`, a window's id or how it begins, 4 bytes at least.
+
+        Raises: NotFound, BadRequest where several begin so.
+        """
         windows: list[values.WindowValue] = []
         while True:
             part = self._call(m.Chain(self._id(), bytes(tip), len(windows)), m.ChainReply)

@@ -58,20 +58,24 @@ def next_prefix(prev: PrefixKey, token_bytes: bytes) -> PrefixKey:
     return PrefixKey(derive(_PREFIX, prev + token_bytes))
 
 
+MIN_START_BYTES = 4
+_START_HINT = "a name is 64 hex digits; the first 8 of them, or more, an even number, do"
+
+
 def short(name: bytes) -> str:
     """The first 12 hex digits, for people."""
     return name.hex()[:12]
 
 
-def parse_hex(text: str) -> bytes:
-    """A 32-byte name from 64 hex digits.
+def parse_start(text: str) -> bytes:
+    """A 32-byte name from 64 hex digits, or how one begins: MIN_START_BYTES at least.
 
     Raises: BadRequest.
     """
     try:
-        name = bytes.fromhex(text)
+        start = bytes.fromhex(text)
     except ValueError:
-        name = b""
-    if len(name) != ID_BYTES or len(text) != 2 * ID_BYTES:
-        raise BadRequest(f"not a name: {text[:80]!r}", hint="a name is 64 hex digits")
-    return name
+        start = b""
+    if not MIN_START_BYTES <= len(start) <= ID_BYTES or len(text) != 2 * len(start):
+        raise BadRequest(f"not a name: {text[:80]!r}", hint=_START_HINT)
+    return start

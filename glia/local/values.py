@@ -8,8 +8,10 @@ from msgspec import Meta, Struct
 
 from glia.graph.domain import Domain
 from glia.graph.group import GroupId
+from glia.graph.ids import MIN_START_BYTES
 
 Name = Annotated[bytes, Meta(min_length=32, max_length=32)]
+NameStart = Annotated[bytes, Meta(min_length=MIN_START_BYTES, max_length=32)]
 Tokens = list[Annotated[int, Meta(ge=0, le=2**32 - 1)]]
 Label = Annotated[str, Meta(max_length=256)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]

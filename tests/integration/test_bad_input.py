@@ -234,7 +234,7 @@ def test_stop_during_a_run_keeps_what_was_committed(node: RunningNode, tmp_path:
 
 @pytest.mark.parametrize("tip", ["zz", "ab" * 31, "0x" + "ab" * 31, "ab" * 32])
 def test_a_tip_that_is_none(node: RunningNode, tip: str) -> None:
-    refused(gliad(node, "chain", tip), 3 if tip == "ab" * 32 else 2, "")
+    refused(gliad(node, "chain", tip), 3 if tip.startswith("ab") else 2, "")
     with pytest.raises(NotFound):
         node.client().chain(bytes(32))
 

@@ -198,6 +198,7 @@ def test_chain_shows_the_conversation(node: Node, cold: Any, tokens: list[int]) 
     assert len(whole) >= full_windows(tokens)
     assert "".join(w["text"] for w in chain) == Tokenizer.load(MODEL).decode(whole)
     assert node("chain", cold["tip"]).out.splitlines()[0].startswith("WINDOW")
+    assert node("chain", cold["tip"][:12], "--json").json == chain
     node("chain", "00" * 32).refused(3, "")
 
 

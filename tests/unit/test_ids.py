@@ -6,7 +6,7 @@ import pytest
 
 from glia.errors import BadRequest
 from glia.graph import ids
-from glia.graph.ids import ModelId, PrefixKey, ProfileId, parse_hex, short
+from glia.graph.ids import ModelId, PrefixKey, ProfileId, parse_start, short
 
 MODEL, PROFILE = ModelId(b"m" * 32), ProfileId(b"p" * 32)
 
@@ -38,7 +38,8 @@ def test_short_is_for_people() -> None:
 
 def test_hex_and_back() -> None:
     name = bytes(range(32))
-    assert parse_hex(name.hex()) == parse_hex(name.hex().upper()) == name
+    assert parse_start(name.hex()) == parse_start(name.hex().upper()) == name
+    assert parse_start(short(name)) == name[:6]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,8 @@ def test_hex_and_back() -> None:
     [
         "",
         "0",
-        "00" * 31,
+        "00" * 3,
+        "00" * 4 + "0",
         "00" * 33,
         "0g" * 32,
         "00 " * 32,
@@ -57,6 +59,6 @@ def test_hex_and_back() -> None:
 )
 def test_what_is_no_name_is_refused(text: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        parse_hex(text)
+        parse_start(text)
     assert len(str(caught.value)) < 200
     assert caught.value.hint

@@ -16,7 +16,7 @@ import trio.testing
 from daemon.arena import SharedMemory, make_staging
 from daemon.binding import Binding
 from daemon.memory import Memory
-from glia.errors import ArenaExhausted, GliaError, StoreBroken, StoreFull
+from glia.errors import ArenaExhausted, BadRequest, GliaError, NotFound, StoreBroken, StoreFull
 from glia.graph.ids import WindowId
 from glia.local.messages import Seal
 from glia.store.base import SealedWindow
@@ -69,6 +69,28 @@ async def seal(memory: Memory, chain: Chain) -> list[WindowId]:
         return (await memory.sealer.seal(BINDING, staging.view, call)).windows
     finally:
         staging.close()
+
+
+def test_a_window_is_named_by_how_its_name_begins(tmp_path: Path) -> None:
+    chain = make_chain(3)
+
+    async def main() -> None:
+        async with memory_of(tmp_path, MIB) as (memory, store):
+            names = await seal(memory, chain)
+            assert [await memory.named(name[:4]) for name in names] == names
+            await memory.flush(names)
+            memory.table.evict()
+            assert not memory.table.names()
+            assert [await memory.named(name[:4]) for name in names] == names
+            with pytest.raises(NotFound):
+                await memory.named(bytes(4))
+            assert await memory.named(bytes(32)) == bytes(32)  # whether it is here is the walk's
+            like = WindowId(names[0][:31] + bytes([names[0][31] ^ 1]))
+            store.windows = lambda: iter([like, names[0]])  # type: ignore[method-assign]
+            with pytest.raises(BadRequest, match="2 windows"):
+                await memory.named(names[0][:31])
+
+    trio.run(main)
 
 
 def test_flush_waits_for_the_disk(tmp_path: Path) -> None:

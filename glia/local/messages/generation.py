@@ -12,6 +12,7 @@ from glia.local.values import (
     FetchedValue,
     Label,
     Name,
+    NameStart,
     ReasonValue,
     RunValue,
     SamplingValue,
@@ -116,9 +117,9 @@ class ExplainReply(Reply, frozen=True):
 
 
 class Chain(Call, frozen=True):
-    """The windows from genesis to `tip`."""
+    """The windows from genesis to `tip`, a window that is here."""
 
-    tip: Name
+    tip: NameStart
     start: Count = 0  # first window wanted: a long chain takes several calls
 
 
