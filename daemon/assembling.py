@@ -121,7 +121,13 @@ def assemble(
         groups=prepared.groups,
         group_life=group_life,
         leaving=Leaving(
-            memory, prepared.vault, prepared.groups, conversations, engines, forgetting.still
+            memory,
+            prepared.vault,
+            prepared.groups,
+            conversations,
+            engines,
+            forgetting.still,
+            None if shared is None else shared.index,
         ),
         auditing=auditing,
         counters=conversations.counters,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import trio
@@ -23,6 +23,7 @@ from glia.graph.boundaries import announced, boundaries
 from glia.graph.encrypted import alias_of
 from glia.graph.group import GroupId
 from glia.graph.ids import WindowId
+from glia.store.group_rows import GroupWindow
 from p2p.announcing import Announcing, Boundary
 from p2p.provider import InThreads, RunBlocking
 
@@ -81,6 +82,26 @@ class GroupAnnouncer:
             )
             self._known[boundary.window_id] = part.group, boundary
             self._announcing.add([boundary], self._now_s())
+        self._grown()
+
+    def add_kept(self, group: GroupId, rows: Sequence[GroupWindow]) -> None:
+        """The same of what is kept without a key: under the aliases that were told with it."""
+        if self._is_silent:
+            return
+        for row in rows:
+            boundary = Boundary(
+                window_id=row.name,
+                prefix_key=row.alias,
+                model_id=row.model_id,
+                num_windows=row.num_windows,
+                hold_until_s=row.hold_until_s,
+                announced_s=0,
+            )
+            self._known[row.name] = group, boundary
+            self._announcing.add([boundary], self._now_s())
+        self._grown()
+
+    def _grown(self) -> None:
         while len(self._known) > _MAX_BOUNDARIES:
             del self._known[next(iter(self._known))]
         self._changed.set()
@@ -128,11 +149,12 @@ class GroupAnnouncer:
         """Whether it was to be told of. Raises: GliaError."""
         group, _ = self._known.get(boundary.window_id, (None, boundary))
         keys = None if group is None else self._shared.groups.keys(group)
-        if group is None or keys is None:
+        if group is None:
             return False
         if not await self._call(partial(self._is_steady, group, boundary)):
             return False
-        alias = alias_of(keys.epochs[-1], boundary.prefix_key)
+        name = boundary.prefix_key
+        alias = name if keys is None else alias_of(keys.epochs[-1], name)
         await self._network.directory.provide(alias)
         return True
 

@@ -20,6 +20,7 @@ from glia.graph.group import SECRET_BYTES, Epoch, GroupSecret
 from glia.graph.member import Card
 from glia.graph.neuron import SEED_BYTES, Signer
 from glia.graph.revoked import MAX_HOLDERS, MAX_TOKENS, Revoked, parse_revoked, sign_revoked
+from glia.graph.scope import Op
 
 EPOCH_S = 7 * 24 * 3600
 MAX_KEPT_EPOCHS = 1024  # what is of one that is not kept can be neither read nor taken back
@@ -44,19 +45,23 @@ def new_group(name: str, now_s: int) -> GroupRow:
 
 def rotated(row: GroupRow, now_s: int) -> GroupRow:
     """With a new epoch. Raises: NotPermitted (this node is not the issuer)."""
-    number = row.epochs[-1].number + 1
-    epochs = (*row.epochs, _epoch(issuer_of(row), GroupSecret(row.secret), number, now_s))
+    issuer, keys = issuer_of(row), row.keys
+    if keys is None:
+        return row
+    number = keys.current.number + 1
+    epochs = (*row.epochs, _epoch(issuer, keys.secret, number, now_s))
     return structs.replace(row, epochs=epochs[-MAX_KEPT_EPOCHS:])
 
 
 def stated(row: GroupRow) -> GroupRow:
     """With all epochs signed, where this node is the issuer: in old files they are not."""
-    if not row.is_issuer or all(each.statement for each in row.epochs):
+    keys = row.keys
+    if not row.is_issuer or keys is None or all(keys.statements):
         return row
-    issuer, secret = issuer_of(row), GroupSecret(row.secret)
+    issuer = issuer_of(row)
     epochs = tuple(
-        structs.replace(each, statement=state_epoch(issuer, epoch, secret))
-        for each, epoch in zip(row.epochs, row.keys.epochs, strict=True)
+        structs.replace(each, statement=state_epoch(issuer, epoch, keys.secret))
+        for each, epoch in zip(row.epochs, keys.epochs, strict=True)
     )
     return structs.replace(row, epochs=epochs)
 
@@ -121,6 +126,8 @@ def granted(row: GroupRow, member: MemberRow, now_s: int) -> GroupRow:
     if member.until_s is not None and member.until_s <= now_s:
         raise BadRequest("what is granted would be over already", hint="--expires 1h")
     same = [each for each in row.members if is_same(each, member)]
+    if Op.RELAY in Op(member.ops):
+        _check_relay(row, member, same)
     holders = tuple(dict.fromkeys(key for each in same for key in each.holders))
     known = structs.replace(
         member,
@@ -134,8 +141,20 @@ def granted(row: GroupRow, member: MemberRow, now_s: int) -> GroupRow:
     return structs.replace(row, members=(*others, known))
 
 
+def _check_relay(row: GroupRow, member: MemberRow, same: list[MemberRow]) -> None:
+    """Raises: BadRequest."""
+    if Op.DELEGATE in Op(member.ops):
+        raise BadRequest("whoever relays has no keys to hand on", hint="--ops relay")
+    if any(map(_knows_keys, same)):
+        raise BadRequest(
+            f"that node is a member of group {row.name}, and has its keys",
+            hint="gliad revoke, then grant it relay; there: gliad group leave, then join",
+        )
+
+
 def revoked(row: GroupRow, members: Iterable[MemberRow], now_s: int) -> GroupRow:
-    """Without members: what they hold is no longer good, and a new epoch begins.
+    """Without members: what they hold is no longer good, and where they know a key a new epoch
+    begins.
 
     Raises: NotPermitted, QuotaExceeded.
     """
@@ -143,7 +162,8 @@ def revoked(row: GroupRow, members: Iterable[MemberRow], now_s: int) -> GroupRow
     keys = {PeerKey(key) for each in gone for key in (*each.holders, each.peer) if key is not None}
     said = list_of(row)
     row = _with_list(row, replace(said, holders=said.holders | keys), now_s)
-    return rotated(_without(row, gone), now_s)
+    row = _without(row, gone)
+    return rotated(row, now_s) if any(map(_knows_keys, gone)) else row
 
 
 def revoked_token(row: GroupRow, token_id: bytes, now_s: int) -> GroupRow:
@@ -154,12 +174,16 @@ def revoked_token(row: GroupRow, token_id: bytes, now_s: int) -> GroupRow:
 
 
 def expired(row: GroupRow, now_s: int) -> GroupRow:
-    """Without those whose time is over. They know the key: a new epoch begins."""
+    """Without those whose time is over. Where they know a key, a new epoch begins."""
     over = [each for each in row.members if each.until_s is not None and each.until_s <= now_s]
     if not over:
         return row
     row = _without(row, over)
-    return rotated(row, now_s) if row.is_issuer else row
+    return rotated(row, now_s) if row.is_issuer and any(map(_knows_keys, over)) else row
+
+
+def _knows_keys(member: MemberRow) -> bool:
+    return Op.RELAY not in Op(member.ops)
 
 
 def _without(row: GroupRow, gone: list[MemberRow]) -> GroupRow:

@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from daemon.group_catalogue import MAX_ENCODING_BYTES, GroupCatalogue
 from glia.errors import NotPermitted
 from glia.graph.encrypted import Record
 from glia.graph.group import GroupId
@@ -20,12 +21,12 @@ from glia.graph.scope import Op, Scope
 from glia.store.group_index import GroupIndex
 from glia.store.group_rows import GroupWindow
 from p2p.group_asking import SEALED
+from p2p.group_relay import Catalogue
 from p2p.group_serving import Nothing
 from p2p.host import PeerId
 from p2p.offer import Candidate, Offer
 
 CHECK_AGAIN_S = 10.0  # a stream may be open for long, and lists come every 45 s: a minute in all
-_MAX_ENCODING_BYTES = 56 * 1024  # of what fits a frame
 _HOUR_S = 3600.0
 _MAX_GIVEN = 4096
 
@@ -77,6 +78,15 @@ class GroupEgress:
             return Nothing()
         self._counters["group_streams"] += 1
         return GroupOffer(self, group, capability, peer, scope)
+
+    def catalogue_of(self, group: GroupId, capability: bytes, peer: PeerId) -> Catalogue:
+        """The same of what is told who relays."""
+        return GroupCatalogue(
+            self.index,
+            group,
+            lambda: self.scope(group, capability, peer),
+            lambda name: self.particles.get_record(name) is not None,
+        )
 
     def scope(self, group: GroupId, capability: bytes, peer: PeerId) -> Scope:
         """Raises: NotPermitted."""
@@ -144,7 +154,7 @@ class GroupOffer:
         if self._current() is None:
             return []
         found = self._index.records(self._group, tip, num_windows, start)
-        fits = all(len(each) <= _MAX_ENCODING_BYTES for each in found)
+        fits = all(len(each) <= MAX_ENCODING_BYTES for each in found)
         return found if fits and self._may_all(tip) else []
 
     def record(self, _window_id: WindowId) -> bytes | None:

@@ -67,6 +67,7 @@ class MemberRow(Struct, frozen=True):
 class GroupRow(Struct, frozen=True, forbid_unknown_fields=True):
     """A group.
 
+    secret, epochs: None, and none, where this node relays what it cannot read.
     seed: the issuer's, where this node is the issuer; else None.
     chain: this node's capability; empty where it is the issuer.
     revoked: the last list, as it was signed.
@@ -76,7 +77,7 @@ class GroupRow(Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     issuer: _Key
-    secret: _Key
+    secret: _Key | None
     epochs: tuple[EpochRow, ...]
     revoked: bytes
     seed: _Key | None = None
@@ -95,8 +96,10 @@ class GroupRow(Struct, frozen=True, forbid_unknown_fields=True):
         return group_id_of(NeuronId(self.issuer))
 
     @property
-    def keys(self) -> Keys:
-        """What its members know."""
+    def keys(self) -> Keys | None:
+        """What its members know; None of a relay."""
+        if self.secret is None:
+            return None
         epochs = tuple(Epoch(row.number, row.key) for row in self.epochs)
         return Keys(GroupSecret(self.secret), epochs, tuple(row.statement for row in self.epochs))
 
@@ -104,6 +107,16 @@ class GroupRow(Struct, frozen=True, forbid_unknown_fields=True):
     def is_issuer(self) -> bool:
         """Whether this node is."""
         return self.seed is not None
+
+    @property
+    def is_relay(self) -> bool:
+        """Whether this node keeps and serves it without a key."""
+        return self.secret is None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is what one of its kind has."""
+        return not self.is_issuer and not self.epochs if self.is_relay else bool(self.epochs)
 
 
 class GroupFiles:
@@ -154,7 +167,7 @@ class GroupFiles:
             with open(fd, "rb") as file:
                 _check(os.fstat(fd), path)
                 row = msgspec.msgpack.decode(file.read(_MAX_BYTES), type=GroupRow)
-            if row.version != 1 or self._path(row.group_id) != path or not row.keys.epochs:
+            if row.version != 1 or self._path(row.group_id) != path or not row.is_whole:
                 raise ValueError("not of this group, or of another version")
             parse_revoked(row.revoked, row.group_id)
             if not row.is_issuer:

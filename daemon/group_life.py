@@ -108,8 +108,11 @@ class GroupLife:
             try:
                 # names are looked up that the user gave: a grant's addresses have none
                 places = [each for each in addresses if not each.startswith("/dns")]
-                for grant in await self._ask(await self._reached(places)):
-                    await self._run(partial(self._groups.renew, grant))
+                grants, renew = await self._ask(await self._reached(places)), self._groups.renew
+                given = {await self._run(partial(renew, grant)) for grant in grants}
+                for row in self._groups.all():
+                    if row.homes == addresses and row.group_id not in given:
+                        self._groups.ended(row.group_id)
             except (NetworkError, RemoteProtocolError) as error:
                 _log.debug("no grant came: %s", error)
             except GliaError as error:

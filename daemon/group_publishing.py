@@ -10,6 +10,7 @@ from daemon.conversations import Conversations
 from daemon.group_announcer import GroupAnnouncer
 from daemon.group_egress import GroupEgress
 from daemon.group_publisher import GroupPublisher
+from daemon.group_relaying import Relaying
 from daemon.groups import Groups
 from daemon.memory import Memory
 from daemon.network_config import NetworkConfig
@@ -58,14 +59,17 @@ class GroupPublishing:
             random.Random(),  # noqa: S311 - no secret
             is_silent=network.announce == "off",
         )
+        self._relaying = Relaying(groups, peering, shared, counters)
+        self._relaying.on_kept = self._announcer.add_kept
         self.publisher.on_publish = self._announcer.add
-        peering.on_up.append(self._announcer.wake)
+        peering.on_up += [self._announcer.wake, self._relaying.wake]
         groups.on_change = self._groups_changed
 
     def _groups_changed(self) -> None:
         """In any thread."""
         if self._token is not None:
             self._token.run_sync_soon(self.publisher.look_anew)
+            self._token.run_sync_soon(self._relaying.wake)
 
     async def run(self) -> None:
         """For ever."""
@@ -73,3 +77,4 @@ class GroupPublishing:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.publisher.run)
             nursery.start_soon(self._announcer.run)
+            nursery.start_soon(self._relaying.run)

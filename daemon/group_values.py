@@ -21,16 +21,17 @@ def group_values(table: Groups, rows: Sequence[GroupRow]) -> list[GroupValue]:
 
 
 def _value(row: GroupRow, members: Sequence[MemberRow], trouble: str) -> GroupValue:
-    said, newest = changes.list_of(row), row.epochs[-1]
+    said = changes.list_of(row)
+    newest = row.epochs[-1] if row.epochs else None
     scope = None if row.is_issuer else parse_chain(row.chain).scope
     everything = Op.FETCH | Op.ANNOUNCE | Op.DELEGATE
     return GroupValue(
         group=row.group_id,
         name=row.name,
-        role="issuer" if row.is_issuer else "member",
-        epoch=newest.number,
+        role=_role(row),
+        epoch=0 if newest is None else newest.number,
         epochs=len(row.epochs),
-        epoch_s=newest.began_s,
+        epoch_s=0 if newest is None else newest.began_s,
         ops=_words(everything if scope is None else scope.ops),
         expires_s=None if scope is None else scope.expires_s,
         list_s=said.time_s,
@@ -40,6 +41,12 @@ def _value(row: GroupRow, members: Sequence[MemberRow], trouble: str) -> GroupVa
         members=[member_value(each) for each in members],
         trouble=trouble,
     )
+
+
+def _role(row: GroupRow) -> str:
+    if row.is_issuer:
+        return "issuer"
+    return "relay" if row.is_relay else "member"
 
 
 def member_value(row: MemberRow) -> MemberValue:

@@ -66,6 +66,7 @@ class Groups:
         self._keys: dict[GroupId, Keys] = {}
         self._troubles: dict[GroupId, str] = {}
         self._leaving: set[GroupId] = set()
+        self._ended: set[GroupId] = set()
         for row in files.load():
             self._put(changes.stated(row))
 
@@ -86,6 +87,9 @@ class Groups:
 
     def check(self, group: GroupId, capability: bytes, peer: PeerId) -> Scope:
         """What a peer may have of a group here. Raises: NotPermitted, whatever the reason."""
+        row = self._rows.get(group)
+        if row is not None and row.is_relay:
+            self.capability(group)  # who may have nothing any more gives nothing
         return self._rights.check(group, capability, peer)
 
     def capability(self, group: GroupId) -> bytes:
@@ -94,7 +98,8 @@ class Groups:
         if row.is_issuer:
             everything = MemberRow(ops=int(Op.FETCH | Op.ANNOUNCE), granted_s=0)
             return self._rights.chain(row, everything, holder, issuing.LIFE_S).encoding
-        if parse_chain(row.chain).scope.expires_s <= self._now():
+        is_over = parse_chain(row.chain).scope.expires_s <= self._now()
+        if is_over or group in self._ended:
             raise NotPermitted(
                 f"what this node may in group {row.name} is over",
                 hint=f"gliad group join {next(iter(row.homes), 'GRANT')}",
@@ -148,7 +153,9 @@ class Groups:
         with self._lock:
             row = self.row(group)
             self._files.remove(group)
-            del self._rows[group], self._keys[group]
+            del self._rows[group]
+            self._keys.pop(group, None)
+            self._ended.discard(group)
             self._troubles.pop(group, None)
             self._rights.drop(group)
         _log.info("group %s was left", short(row.group_id))
@@ -213,8 +220,11 @@ class Groups:
         """
         return self._take(self._read(data))
 
-    def renew(self, data: bytes) -> None:
-        """The same, of a group that this node is in: of another, nothing is done."""
+    def renew(self, data: bytes) -> GroupId:
+        """The same, of a group that this node is in: of another, nothing is done.
+
+        Returns: its group.
+        """
         given = self._read(data)
         if given.group in self._rows:
             try:
@@ -223,6 +233,15 @@ class Groups:
                 self._troubles[given.group] = error.message
                 raise
             self._troubles.pop(given.group, None)
+        return given.group
+
+    def ended(self, group: GroupId) -> None:
+        """Whoever granted this node that it relays grants it nothing any more, until it does."""
+        row = self._rows.get(group)
+        if row is not None and row.is_relay and group not in self._ended:
+            self._ended.add(group)
+            self._troubles[group] = "its home grants nothing any more: nothing is relayed"
+            self.on_change()
 
     def trouble(self, group: GroupId) -> str:
         """Why the last grant that came by itself was not taken; "" where it was."""
@@ -237,6 +256,7 @@ class Groups:
         with self._lock:
             known = self.row(given.group) if renews else self._rows.get(given.group)
             row = issuing.joined(known, given, self._now_s())
+            self._ended.discard(given.group)
             if known is None:
                 self._check_room()
                 row = structs.replace(row, name=self._free_name(row))
@@ -266,8 +286,10 @@ class Groups:
         return row
 
     def _put(self, row: GroupRow) -> None:
-        group = row.group_id
-        self._rows[group], self._keys[group] = row, row.keys
+        group, keys = row.group_id, row.keys
+        self._rows[group] = row
+        if keys is not None:
+            self._keys[group] = keys
         self._rights.put(row)
 
     def _now_s(self) -> int:

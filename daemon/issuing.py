@@ -50,8 +50,8 @@ def issued(
 
 def given_to(row: GroupRow, chain: Chain, homes: tuple[str, ...], now_s: int) -> Given:
     """A grant's content. Raises: NotPermitted (an epoch's statement has not come here yet)."""
-    keys = row.keys
-    if not all(keys.statements):
+    keys = None if Op.RELAY in chain.scope.ops else row.keys
+    if keys is not None and not all(keys.statements):
         raise NotPermitted(
             f"group {row.name} was joined with an older gliad, and must be renewed first",
             hint=f"gliad group join {next(iter(row.homes), 'GRANT')}",
@@ -61,6 +61,11 @@ def given_to(row: GroupRow, chain: Chain, homes: tuple[str, ...], now_s: int) ->
 
 def scope_of(row: GroupRow, member: MemberRow, now_s: int, life_s: int) -> Scope:
     """What a member may have now. Raises: NotPermitted (more than this node may hand on)."""
+    if row.is_relay:
+        raise NotPermitted(
+            f"this node relays group {row.name}, and grants nothing in it",
+            hint=f"gliad group show {shlex.quote(row.name)} says where it was granted: ask there",
+        )
     end_s = now_s + min(life_s, MAX_LIFE_S)
     begin_s, epoch = now_s, row.epochs[-1].number
     if member.until_s is not None:
@@ -106,8 +111,8 @@ def joined(row: GroupRow | None, given: Given, now_s: int) -> GroupRow:
     fresh = GroupRow(
         name=given.name,
         issuer=issuer,
-        secret=given.keys.secret,
-        epochs=_rows(given.keys, now_s),
+        secret=None if given.keys is None else given.keys.secret,
+        epochs=() if given.keys is None else _rows(given.keys, now_s),
         revoked=given.revoked_encoding,
         chain=given.chain.encoding,
         homes=given.homes,
@@ -143,6 +148,14 @@ def _check(row: GroupRow, given: Given, now_s: int) -> None:
     """Raises: BadRequest."""
     if row.is_issuer:
         raise BadRequest(f"this node made group {row.name}, and needs no grant")
+    if given.keys is None:
+        if not row.is_relay:
+            raise BadRequest(
+                f"this node has keys of group {row.name}, and cannot relay it without",
+                hint=f"gliad group leave {shlex.quote(row.name)}, then join again",
+            )
+        _check_time(row, given, now_s)
+        return
     known = {each.number: each.key for each in _stated(row)}
     twice = [each for each in given.keys.epochs if known.get(each.number, each.key) != each.key]
     if twice:
@@ -154,6 +167,11 @@ def _check(row: GroupRow, given: Given, now_s: int) -> None:
         )
     if given.keys.secret != row.secret and known:
         raise BadRequest(f"the issuer of group {row.name} signed two secrets of it")
+    _check_time(row, given, now_s)
+
+
+def _check_time(row: GroupRow, given: Given, now_s: int) -> None:
+    """Raises: BadRequest."""
     had = parse_chain(row.chain).scope
     if given.time_s < row.given_s and had.not_before_s <= now_s < had.expires_s:
         raise BadRequest(f"a grant of group {row.name} that is older than the last one")

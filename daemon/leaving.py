@@ -18,6 +18,7 @@ from glia.errors import ConversationBusy
 from glia.graph.group import GroupId
 from glia.graph.ids import WindowId
 from glia.store.base import Forgotten
+from glia.store.group_index import GroupIndex
 from glia.store.vault import Vault
 
 
@@ -27,6 +28,7 @@ class Leaving:
     Args:
         vault: L2, as the memory has it.
         still: held while windows go.
+        index: of what is shown to groups; None where that is not open.
     """
 
     def __init__(
@@ -37,9 +39,11 @@ class Leaving:
         conversations: Conversations,
         engines: Engines,
         still: trio.Lock,
+        index: GroupIndex | None = None,
     ) -> None:
         self._memory, self._vault, self._groups = memory, vault, groups
         self._conversations, self._engines, self._still = conversations, engines, still
+        self._index = index
 
     async def leave(self, group: GroupId, tell: Tell) -> Forgotten:
         """Returns: what went.
@@ -70,6 +74,8 @@ class Leaving:
         memory = self._memory
         names = set(await trio.to_thread.run_sync(self._vault.of_group, group))
         names |= self._in_l1(group)
+        if self._index is not None and self._groups.row(group).is_relay:
+            names |= set(await trio.to_thread.run_sync(self._index.names, group))
         holders = memory.leases.holders_of(names)
         if holders:
             raise ConversationBusy(

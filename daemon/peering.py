@@ -35,7 +35,8 @@ from p2p.bulk.server import BulkServer
 from p2p.choosing import by_turns
 from p2p.crowds import crowd_among
 from p2p.getter import Close
-from p2p.group_serving import GroupProvider, Nothing, OfferOf
+from p2p.group_relay import NothingKept
+from p2p.group_serving import CatalogueOf, GroupProvider, Nothing, OfferOf
 from p2p.hints import Hints
 from p2p.host import Connection, Directory, Found, Gossip, Host, PeerId, Stream
 from p2p.introducing import INTRODUCTION, introducer
@@ -109,6 +110,7 @@ class Peering:
         self.on_up: list[Callable[[], None]] = []
         self._offer: Offer | None = None
         self._offer_of: OfferOf = lambda *_: Nothing()
+        self._catalogue_of: CatalogueOf = lambda *_: NothingKept()
         self._upload = UploadLimit(config.upload_bytes)
         self._spares: dict[str, SpareStreams] = {}
         self.verify: RunBlocking = InThreads(1)  # more would keep the loop from running
@@ -166,12 +168,19 @@ class Peering:
 
     # -- what others do with it ---------------------------------------------------------------
 
-    def serve(self, offer: Offer, offer_of: OfferOf = lambda *_: Nothing()) -> None:
+    def serve(
+        self,
+        offer: Offer,
+        offer_of: OfferOf = lambda *_: Nothing(),
+        catalogue_of: CatalogueOf = lambda *_: NothingKept(),
+    ) -> None:
         """Answer peers from these, now and on ports to come.
 
-        Args: offer_of: what is somebody's by right.
+        Args:
+            offer_of: what is somebody's by right.
+            catalogue_of: what is told who relays.
         """
-        self._offer, self._offer_of = offer, offer_of
+        self._offer, self._offer_of, self._catalogue_of = offer, offer_of, catalogue_of
         self._provide()
 
     def _provide(self) -> None:
@@ -179,7 +188,7 @@ class Peering:
             provider = self.provider_of(self._offer)
             provider.serve_on(self.host)
             self._bulk.serve(BLOCKS, provider.blocks)
-            in_groups = GroupProvider(provider, self._offer_of, self._read)
+            in_groups = GroupProvider(provider, self._offer_of, self._read, self._catalogue_of)
             in_groups.serve_on(self.host)
             self._bulk.serve(GROUP_BLOCKS, in_groups.blocks)
 

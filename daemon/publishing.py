@@ -48,7 +48,8 @@ class Publishing:
         self.in_groups = GroupPublishing(
             memory, conversations, peering, still, network, shared, groups
         )
-        peering.serve(egress, self.in_groups.egress.offer_of)
+        in_groups = self.in_groups.egress
+        peering.serve(egress, in_groups.offer_of, in_groups.catalogue_of)
         self._hearing = Hearing(peering)
         self._announcer = Announcer(
             peering,

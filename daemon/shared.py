@@ -70,8 +70,9 @@ class Shared:
 
     def drop_left(self) -> None:
         """Nothing is shown of groups that this node is not in. Raises: as `forget`."""
+        known = {each.group_id for each in self.groups.all()}
         for group in self.index.groups():
-            if self.groups.keys(group) is None:
+            if group not in known:
                 self.index.drop(group)
 
     def _take_back(self, group: GroupId, names: Sequence[WindowId]) -> list[WindowId]:

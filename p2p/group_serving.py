@@ -1,4 +1,4 @@
-"""Answers members: /glia/group/find/1, /glia/group/blocks/1 (spec/group-exchange.md).
+"""Answers members, and who relays (spec/group-exchange.md, spec/group-relay.md).
 
 What a stream shows is checked once, before anything is looked up for it. Whoever may not is
 answered as one that asks for what is not there, from an offer of nothing.
@@ -7,10 +7,12 @@ answered as one that asks for what is not there, from an offer of nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from glia.graph.group import GroupId
 from glia.graph.ids import BlockId, ModelId, PrefixKey, ProfileId, WindowId
 from p2p.frames import Reader
+from p2p.group_relay import GROUP_RELAY, Catalogue, NothingKept, answer_relay
 from p2p.host import Host, PeerId, Stream
 from p2p.offer import Candidate, Offer
 from p2p.provider import Provider, RunBlocking
@@ -19,6 +21,7 @@ from p2p.showing import GROUP_BLOCKS, GROUP_FIND, decode_show
 BEGIN_TIMEOUT_S = 60.0  # a stream may be opened before it is needed
 STREAM_S = 3600.0
 
+CatalogueOf = Callable[[GroupId, bytes, PeerId], Catalogue]
 OfferOf = Callable[[GroupId, bytes, PeerId], Offer]  # of a group, a capability, who shows it
 
 
@@ -61,15 +64,24 @@ class GroupProvider:
         provider: answers as it does of what is public.
         offer_of: what somebody may see; `Nothing` for whatever reason. Called as `run` calls.
             Never raises.
+        catalogue_of: the same of what is told who relays.
     """
 
-    def __init__(self, provider: Provider, offer_of: OfferOf, run: RunBlocking) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        offer_of: OfferOf,
+        run: RunBlocking,
+        catalogue_of: CatalogueOf = lambda *_: NothingKept(),
+    ) -> None:
         self._provider, self._offer_of, self._run = provider, offer_of, run
+        self._catalogue_of = catalogue_of
 
     def serve_on(self, host: Host) -> None:
         """Answer on this host from now on."""
         host.serve(GROUP_FIND, self.find, timeout_s=STREAM_S)
         host.serve(GROUP_BLOCKS, self.blocks, timeout_s=STREAM_S)
+        host.serve(GROUP_RELAY, self.relay, timeout_s=STREAM_S)
 
     async def find(self, stream: Stream) -> None:
         """/glia/group/find/1. Raises: PeerLost, RemoteProtocolError."""
@@ -79,10 +91,28 @@ class GroupProvider:
         """/glia/group/blocks/1, over any stream that proves its peer. Raises: as `find`."""
         await self._provider.answer_blocks(stream, self._begin)
 
+    async def relay(self, stream: Stream) -> None:
+        """/glia/group/relay/1. Raises: as `find`."""
+        await self._provider.answer_frames(stream, self._begin_relay)
+
     async def _begin(self, reader: Reader, peer: PeerId) -> Offer:
+        shown = await self._shown(reader)
+        if shown is None:
+            return Nothing()
+        group, capability = shown
+        return await self._run(lambda: self._offer_of(group, capability, peer))
+
+    async def _begin_relay(self, reader: Reader, peer: PeerId) -> Callable[[bytes], bytes]:
+        shown = await self._shown(reader)
+        if shown is None:
+            return partial(answer_relay, NothingKept())
+        group, capability = shown
+        catalogue = await self._run(lambda: self._catalogue_of(group, capability, peer))
+        return partial(answer_relay, catalogue)
+
+    async def _shown(self, reader: Reader) -> tuple[GroupId, bytes] | None:
         said = await reader.frame(BEGIN_TIMEOUT_S)
         if said is None:
-            return Nothing()
+            return None
         shown = decode_show(said)
-        group = GroupId(shown.group)
-        return await self._run(lambda: self._offer_of(group, shown.capability, peer))
+        return GroupId(shown.group), shown.capability

@@ -60,8 +60,8 @@ T = TypeVar("T")
 _LOOKED_UP = 256  # names of blocks, at once, at most; a batch of small ones
 _ANSWER_BYTES = 2 * MAX_FRAME_BYTES  # what one frame's worth of records takes
 _log = logging.getLogger("gliad.p2p.provider")
-_Answer = Callable[[Stream, bytes, Offer], Awaitable[None]]
 Begin = Callable[[Reader, PeerId], Awaitable[Offer]]  # what a stream's peer is answered from
+BeginFrames = Callable[[Reader, PeerId], Awaitable[Callable[[bytes], bytes]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +166,19 @@ class Provider:
         """The same of `blocks`."""
         await self._answer_all(stream, self._wants, self._answer_blocks, begin)
 
+    async def answer_frames(self, stream: Stream, begin: BeginFrames) -> None:
+        """Each frame by one, as what a stream begins with says it; bounds and raises as `find`."""
+        await self._answer_all(stream, self._questions, self._answer_frame, begin)
+
     async def _begin(self, _reader: Reader, _peer: PeerId) -> Offer:
         return self._offer
 
     async def _answer_all(
-        self, stream: Stream, turns: Turns, answer: _Answer, begin: Begin
+        self,
+        stream: Stream,
+        turns: Turns,
+        answer: Callable[[Stream, bytes, T], Awaitable[None]],
+        begin: Callable[[Reader, PeerId], Awaitable[T]],
     ) -> None:
         reader = Reader(stream)
         try:
@@ -206,6 +214,12 @@ class Provider:
                 await self._send_records(stream, parts)
             else:
                 await self._answer_next(stream, request, offer)
+
+    async def _answer_frame(
+        self, stream: Stream, content: bytes, answer: Callable[[bytes], bytes]
+    ) -> None:
+        with self._answers.hold(_ANSWER_BYTES):
+            await self._send(stream, encode_frame(await self._read(lambda: answer(content))))
 
     async def _answer_question(self, stream: Stream, question: Find, offer: Offer) -> None:
         keys = [(num_windows, PrefixKey(key)) for num_windows, key in question.keys]

@@ -26,4 +26,4 @@ def _group(group: GroupValue, now_s: float) -> Finding:
     if now_s - group.list_s > STALE_S:
         found = "who was revoked is not known for a day: this node serves nobody there"
         return Finding(name, "warn", found, change)
-    return Finding(name, "ok", f"{group.role}, epoch {group.epoch}")
+    return Finding(name, "ok", f"{group.role}, epoch {group.epoch}" if group.epoch else group.role)

@@ -33,7 +33,8 @@ def add_verbs(verbs: Any, common: argparse.ArgumentParser) -> None:
         type=_ops,
         default=Op.FETCH,
         metavar="OPS",
-        help="of fetch,announce,delegate (default fetch)",
+        help="of fetch,announce,delegate (default fetch); or relay: to keep and serve what it "
+        "cannot read",
     )
     grant.add_argument(
         "--expires", type=duration, metavar="1h", help="when it ends (default: when it is revoked)"
@@ -71,9 +72,9 @@ def _ops(text: str) -> Op:
     ops = Op(0)
     for word in text.split(","):
         if word.upper() not in Op.__members__:
-            raise argparse.ArgumentTypeError(f"not of fetch, announce, delegate: {word!r}")
+            raise argparse.ArgumentTypeError(f"not of fetch, announce, delegate, relay: {word!r}")
         ops |= Op[word.upper()]
-    return ops
+    return ops | Op.FETCH if Op.RELAY in ops else ops
 
 
 def _grant(args: argparse.Namespace) -> int:

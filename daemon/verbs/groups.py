@@ -84,7 +84,7 @@ def _row(group: GroupValue) -> tuple[str, ...]:
         group.name,
         short(group.group),
         group.role,
-        str(group.epoch),
+        str(group.epoch or ""),
         str(group.num_members) if group.role == "issuer" else "",
         ",".join(group.ops),
         "" if group.expires_s is None else _until(group.expires_s),
@@ -111,7 +111,10 @@ def _show(args: argparse.Namespace) -> int:
     show.line(f"group    {group.name}")
     show.line(f"id       {group.group.hex()}")
     show.line(f"role     {group.role}")
-    show.line(f"epoch    {group.epoch}, from {_ago(now_s - group.epoch_s)}; {group.epochs} known")
+    if group.epoch:
+        show.line(
+            f"epoch    {group.epoch}, from {_ago(now_s - group.epoch_s)}; {group.epochs} known"
+        )
     show.line(f"may      {', '.join(group.ops)}")
     if group.expires_s is not None:
         show.line(f"until    {_until(group.expires_s)}")

@@ -11,7 +11,7 @@ from glia.graph.cbor import Value, decode, encode
 from glia.graph.group import MAX_EPOCH, GroupId
 from glia.graph.ids import ID_BYTES, ModelId
 from glia.graph.neuron import NeuronId
-from glia.graph.scope import MAX_ROOTS, Op, Scope
+from glia.graph.scope import MAX_OPS, MAX_ROOTS, Op, Scope
 
 PeerKey = NewType("PeerKey", bytes)  # the Ed25519 key that a peer's id is made of
 
@@ -81,7 +81,7 @@ def _claims(fields: Mapping[int, Value]) -> Claims:
     scope = Scope(
         group=GroupId(_named(fields, _SUB)),
         audience=_named(fields, _AUD),
-        ops=Op(min(_number(fields.get(_OPS)), 8)),
+        ops=Op(min(_number(fields.get(_OPS)), MAX_OPS + 1)),
         epoch=_number(fields.get(_EPOCH)),
         not_before_s=_number(fields.get(_NBF)),
         expires_s=_number(fields.get(_EXP)),
@@ -137,7 +137,7 @@ def are_claims(claims: Claims) -> bool:
     return (
         0 <= claims.issued_s <= scope.not_before_s < scope.expires_s
         and scope.expires_s <= min(claims.issued_s + MAX_LIFE_S, _MAX_U64)
-        and 1 <= scope.ops <= 7
+        and 1 <= scope.ops <= MAX_OPS
         and 1 <= scope.epoch <= MAX_EPOCH
         and (scope.roots is None or 1 <= len(scope.roots) <= MAX_ROOTS)
         and 0 <= (scope.bytes_per_hour or 0) <= _MAX_U64

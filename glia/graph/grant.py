@@ -19,6 +19,7 @@ from glia.graph.group import GroupId
 from glia.graph.member import Box, Card, Keys, wrap
 from glia.graph.neuron import NeuronId, Signer
 from glia.graph.revoked import Revoked, parse_revoked
+from glia.graph.scope import Op
 
 MAX_GRANT_BYTES = 60 * 1024
 MAX_NAME_BYTES = 64
@@ -36,6 +37,7 @@ class Given:
 
     Attributes:
         name: of the group, as whoever grants calls it.
+        keys: None for a relay, which is given none.
         chain: the capability. Whoever signed its last token signed the grant.
         revoked: the group's list, and its encoding.
         homes: addresses of the node that grants, where the next one is to be had.
@@ -44,7 +46,7 @@ class Given:
     name: str
     time_s: int
     chain: Chain
-    keys: Keys
+    keys: Keys | None
     revoked: Revoked
     revoked_encoding: bytes
     homes: tuple[str, ...]
@@ -59,6 +61,8 @@ def sign_grant(signer: Signer, card: Card, given: Given) -> bytes:
     """A grant for whoever the card is of. Raises: ValueError, MalformedParticle (a bad card)."""
     if signer.neuron != given.chain.tokens[-1].claims.issuer or given.chain.holder != card.peer:
         raise ValueError("a grant is signed by who signed its capability, for who holds that")
+    if (given.keys is None) is not (Op.RELAY in given.chain.scope.ops):
+        raise ValueError("whoever relays has no keys, and whoever does not has")
     if not _fits(given.name, given.homes):
         raise ValueError(f"not a grant: {given.name!r}, {given.homes}")
     payload = encode(
@@ -66,7 +70,7 @@ def sign_grant(signer: Signer, card: Card, given: Given) -> bytes:
             1: given.name,
             2: given.time_s,
             3: given.chain.encoding,
-            4: wrap(given.keys, card.box, given.group),
+            4: b"" if given.keys is None else wrap(given.keys, card.box, given.group),
             5: given.revoked_encoding,
             6: list(given.homes),
         }
@@ -103,10 +107,20 @@ def parse_grant(data: bytes, box: Box, peer: PeerKey | None = None) -> Given:
     if peer is not None and chain.holder != peer:
         raise MalformedParticle("a grant for another node")
     revoked = parse_revoked(revoked_bytes, group)
-    keys = box.open(wrapped, group)
+    keys = _keys(wrapped, box, chain)
+    return Given(name, time_s, chain, keys, revoked, revoked_bytes, texts)
+
+
+def _keys(wrapped: bytes, box: Box, chain: Chain) -> Keys | None:
+    """Raises: MalformedParticle."""
+    if Op.RELAY in chain.scope.ops:
+        if wrapped:
+            raise MalformedParticle("a grant with keys for a node that relays")
+        return None
+    keys = box.open(wrapped, chain.scope.group)
     if not keys.are_of(chain.tokens[0].claims.issuer):
         raise MalformedParticle("a grant with an epoch that the group's issuer did not begin")
-    return Given(name, time_s, chain, keys, revoked, revoked_bytes, texts)
+    return keys
 
 
 def as_text(kind: str, data: bytes) -> str:

@@ -15,11 +15,15 @@ MAX_ROOTS = 8
 
 
 class Op(IntFlag):
-    """What may be done."""
+    """What may be done. RELAY: be told of all that is shown, to keep and serve it without a key."""
 
     FETCH = 1
     ANNOUNCE = 2
     DELEGATE = 4
+    RELAY = 8
+
+
+MAX_OPS = 15  # all of them
 
 
 @dataclass(frozen=True)

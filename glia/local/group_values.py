@@ -11,7 +11,7 @@ class MemberValue(Struct, frozen=True):
     """Whom this node granted something.
 
     neuron, peer: who it is, "" while that is not known.
-    ops: of fetch, announce, delegate.
+    ops: of fetch, announce, delegate, relay.
     model_id: hex; "": any model.
     granted_s, until_s: seconds since 1970, UTC; until_s None: until it is revoked.
     bytes_per_hour: what one server gives it at most; None: no limit.
@@ -29,8 +29,8 @@ class MemberValue(Struct, frozen=True):
 class GroupValue(Struct, frozen=True):
     """A group that this node is in.
 
-    role: issuer, or member.
-    epoch: the newest that is known here; epochs: how many are.
+    role: issuer, member, or relay, which keeps and serves what it cannot read.
+    epoch: the newest that is known here, 0 of a relay; epochs: how many are.
     ops: what this node may in it; expires_s: until when, None of the issuer.
     list_s: when the revocation list was signed that this node serves by, seconds since 1970;
         one that is older than a day serves nobody.

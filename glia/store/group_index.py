@@ -116,6 +116,28 @@ class GroupIndex:
         """Whether a published window follows this one."""
         return self._index.have_prefixes([next_prefix_of(group, name)])[0]
 
+    def tips(
+        self, group: GroupId, after: bytes, num: int
+    ) -> tuple[list[GroupWindow], WindowId | None]:
+        """Of the next windows by name those that none continues.
+
+        Args: after: a name; num: how many windows are looked at.
+        Returns: them, and the last name that was looked at; None at the end.
+        """
+        prefix = window_key(group, WindowId(b""))
+        keys = self._index.keys_from(prefix, prefix + after + b"\0", num)
+        names = [WindowId(last_name(key)) for key in keys]
+        goes_on = self._index.have_prefixes([next_prefix_of(group, name) for name in names])
+        found = [
+            self.window(group, name) for name, on in zip(names, goes_on, strict=True) if not on
+        ]
+        return [row for row in found if row is not None], names[-1] if len(names) == num else None
+
+    def names(self, group: GroupId) -> list[WindowId]:
+        """All that is published."""
+        keys = self._index.keys(window_key(group, WindowId(b"")))
+        return [WindowId(last_name(key)) for key in keys]
+
     def groups(self) -> list[GroupId]:
         """Those of which there is something."""
         found: list[GroupId] = []

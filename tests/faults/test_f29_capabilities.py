@@ -151,7 +151,7 @@ BAD_ROOTS = {
     "no time at all": (ISSUER, {"expires_s": NOW_S}),
     "issued after it begins": (ISSUER, {"issued_s": NOW_S + 10}),
     "no operation": (ISSUER, {"ops": Op(0)}),
-    "an unknown operation": (ISSUER, {"ops": Op(9)}),
+    "an unknown operation": (ISSUER, {"ops": Op(16)}),
     "epoch 0": (ISSUER, {"epoch": 0}),
     "epoch 2^32": (ISSUER, {"epoch": 2**32}),
     "no roots": (ISSUER, {"roots": frozenset()}),

@@ -1,4 +1,4 @@
-"""A group of three real nodes, one of whom is removed, and one who never was in it."""
+"""A group of three real nodes, one of whom is removed, and one who relays what it cannot read."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.integration.test_resume_from_peer import (
     start,
     tiny_gliads,
 )
+from tests.node_parts import until
 
 WINDOWS = NUM_TOKENS // 16
 
@@ -47,7 +48,8 @@ def test_who_is_removed_takes_nothing_more_and_who_stays_goes_on(tmp_path: Path)
         shown(ada, 2 * WINDOWS)
         cyd("group", "join", home)  # as it does by itself every 45 s
         assert cyd.json("group", "show", "team")["epoch"] == 2
-        assert taken(second, cyd)["token_ids"] == later["token_ids"]
+        had = taken(second, cyd)
+        assert had["token_ids"] == later["token_ids"]
 
         # His token has not run out, and his node believes itself a member still.
         refused = {node: node.counted("group_streams_refused") for node in (ada, cyd)}
@@ -64,3 +66,16 @@ def test_who_is_removed_takes_nothing_more_and_who_stays_goes_on(tmp_path: Path)
         start(dan, home)
         assert first.of(dan, "--public")["usage"]["cached"]["peers"] == 0
         assert dan.counted("group_windows_fetched") == 0
+
+        ada("grant", dan.json("id")["neuron"], *TEAM, "--ops", "relay")
+        dan("group", "join", home)
+        (relayed,) = dan.json("group", "list")
+        assert (relayed["role"], relayed["epoch"]) == ("relay", 0)
+        until(lambda: dan.counted("group_windows_relayed") >= 2 * WINDOWS)
+        cyd("peers", "add", dan.address)
+        cyd("forget", had["conversation"], "--yes")
+        ada.kill()
+        assert taken(second, cyd)["token_ids"] == later["token_ids"]
+        assert dan.counted("group_streams") > 0
+        gone = dan.json("group", "leave", "team")
+        assert gone["num_windows"] >= 2 * WINDOWS

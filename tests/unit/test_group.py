@@ -46,6 +46,7 @@ from tests.group_parts import (
     scope,
     token_id,
 )
+from tests.vectors import group_reference
 from tests.vectors.make import SMOLLM2, seed
 
 FULL = bool(os.environ.get("GLIA_FULL"))
@@ -265,6 +266,24 @@ def test_a_grant_is_for_one_member() -> None:
         parse_grant(data, OTHER_BOX, key(0))
     with pytest.raises(MalformedParticle, match="another node"):
         parse_grant(data, BOX, key(1))
+
+
+def test_whoever_relays_is_granted_no_keys() -> None:
+    chain = chain_of(scope(ops=Op.FETCH | Op.RELAY))
+    said = replace(given(chain), keys=None)
+    data = sign_grant(ISSUER, card_of(0), said)
+    assert parse_grant(data, BOX, key(0)) == said
+    assert parse_grant(data, OTHER_BOX, key(0)).keys is None
+    _, claims, keys = group_reference.read_grant(data, bytes(32))
+    assert (claims[0][100], keys) == (9, None)
+    for wrong in (given(chain), replace(given(), keys=None)):
+        with pytest.raises(ValueError, match="has no keys"):
+            sign_grant(ISSUER, card_of(0), wrong)
+    for holds, wrapped in ((chain, b"x"), (chain_of(scope()), b"")):
+        fields = {1: "friends", 2: NOW_S, 3: holds.encoding, 4: wrapped, 5: said.revoked_encoding}
+        wrong = sign1(ISSUER, b"glia-grant-v1\0" + GROUP, encode(fields | {6: []})).encoding
+        with pytest.raises(MalformedParticle):
+            parse_grant(wrong, BOX, key(0))
 
 
 def test_a_delegate_grants_in_its_own_name() -> None:

@@ -110,3 +110,17 @@ def test_what_is_shown_no_longer_or_goes_on_is_not_told(tmp_path: Path) -> None:
         assert await told(theirs, OLD) == []
 
     announce(tmp_path, body)
+
+
+def test_what_is_kept_without_a_key_is_told_under_the_aliases_that_came(tmp_path: Path) -> None:
+    async def body(member: Member, groups: Epochs, made: GroupAnnouncer, theirs: Net) -> None:
+        member.publish(WINDOWS)
+        names = member.index.names(GROUP)
+        rows = [row for name in names if (row := member.index.window(GROUP, name)) is not None]
+        groups.all = list  # type: ignore[method-assign, assignment]
+        groups.keys = lambda _: None  # type: ignore[method-assign, assignment, return-value]
+        made.add_kept(GROUP, rows)
+        await trio.sleep(60)
+        assert await told(theirs, OLD) == [16, 32, NUM]
+
+    announce(tmp_path, body)

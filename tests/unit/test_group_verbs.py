@@ -141,6 +141,8 @@ def test_what_is_granted(gliad: FakeGliad, capfd: Any) -> None:
     call = sent(gliad, m.Grant)
     assert (call.model_id, call.ops, call.expires_s) == (MODEL_ID, 5, 1800)
     assert (found["grant"], found["member"]["neuron"]) == (None, "ab" * 32)
+    say(capfd, "grant", "x", "--group", "f", "--ops", "relay")
+    assert gliad.calls[-1].ops == Op.FETCH | Op.RELAY  # type: ignore[attr-defined]
 
 
 def test_cards_and_grants_come_as_text_files_or_on_stdin(

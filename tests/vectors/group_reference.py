@@ -121,7 +121,7 @@ def check_claims(c):
     name(c[3])
     refuse_unless(set(c[8]) == {3} and len(c[8][3]) == 32 and len(c[7]) == 16, "holder")
     refuse_unless(c[6] <= c[5] < c[4] <= c[6] + 86400, "times")
-    refuse_unless(1 <= c[100] <= 7 and 1 <= c[104] < 2**32, "ops, epoch")
+    refuse_unless(1 <= c[100] <= 15 and 1 <= c[104] < 2**32, "ops, epoch")
     refuse_unless(len(c.get(101, bytes(32))) == 32, "model")
     if 102 in c:
         refuse_unless(1 <= len(c[102]) <= 8 and c[102] == sorted(set(c[102])), "roots")
@@ -198,6 +198,9 @@ def read_grant(data, seed):
     fields = open_message(
         data, lambda f: b"glia-grant-v1\0" + group(f), lambda f: name(chain[-1][1])
     )
+    if chain[-1][100] & 8:
+        refuse_unless(fields[4] == b"", "keys")
+        return fields, chain, None
     suite = CipherSuite.new(
         KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.CHACHA20_POLY1305
     )

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from glia.graph.scope import MAX_OPS
 from glia.local.group_values import GroupValue, MemberValue
 from glia.local.messages.base import Call, Reply
 from glia.local.values import Name
@@ -85,14 +86,14 @@ class Grant(Call, frozen=True):
     """Grant somebody something, in place of what was granted before.
 
     who: a neuron's id, a peer's id or how that ends, or a card's text.
-    ops: 1 fetch, 2 announce, 4 delegate, added up.
+    ops: 1 fetch, 2 announce, 4 delegate, 8 relay, added up.
     expires_s: seconds until that ends; None: when it is revoked.
     bytes_per_hour: what one server gives it at most; None: no limit.
     """
 
     group: GroupText
     who: WhoText
-    ops: Annotated[int, Meta(ge=1, le=7)] = 1
+    ops: Annotated[int, Meta(ge=1, le=MAX_OPS)] = 1
     model_id: Name | None = None
     expires_s: Annotated[int, Meta(ge=1, le=2**40)] | None = None
     bytes_per_hour: Annotated[int, Meta(ge=1, le=2**53)] | None = None
