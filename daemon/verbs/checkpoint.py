@@ -156,7 +156,10 @@ def _notes(got: RestoreReply, absent: set[str], *, dry: bool) -> list[str]:
         lines.append(f"and {got.total - len(got.conversations):,} more conversations")
     if absent:
         named = show.plain(", ".join(sorted(absent)))
-        lines.append(f"not known by their model_id here yet: {named}; gliad models add NAME PATH")
+        lines.append(
+            f"not known by their model_id here yet: {named}; where gliad models lists one, "
+            "its first run tells; else: gliad models add NAME PATH"
+        )
     if dry:
         lines.append("nothing was changed")
     elif not got.claim:
