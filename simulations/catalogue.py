@@ -13,6 +13,7 @@ from simulations.scenarios import (
     gliads,
     growth,
     liars,
+    moving,
     partition,
     privacy,
     scale,
@@ -39,6 +40,7 @@ SCENARIOS = {
         scale,
         growth,
         gliads,
+        moving,
         cache_pressure,
     )
 }

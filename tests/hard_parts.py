@@ -3,7 +3,6 @@ some, else on loopback."""
 
 from __future__ import annotations
 
-import random
 import shutil
 import subprocess
 import sys
@@ -17,10 +16,10 @@ from pathlib import Path
 
 from glia.client import Client
 from glia.errors import GliaError
-from glia.local import values
 from glia.local.messages import Generated
 from simulations.shaped.hosts import CannotShape, Hosts, two_hosts
 from simulations.shaped.link import JUMBO_MTU
+from simulations.shaped.world import answer as answered
 from tests.gliad_parts import LOOPBACK, OFFLINE, Gliad
 from tests.node_parts import ROOT, until
 
@@ -40,23 +39,9 @@ num_threads = 1
 OWN = ("*.sock", "*.lock", "*.key", "*.log", "peers.json")  # of a node, not of what it knows
 
 
-def answer(
-    node: Gliad, seed: int, visibility: str = "public", num_tokens: int = NUM_TOKENS
-) -> Generated:
+def answer(node: Gliad, seed: int, visibility: str = "public") -> Generated:
     """Greedy, of a few tokens, to a prompt of its seed's."""
-    rng = random.Random(seed)
-    tokens = [rng.randrange(100, 40_000) for _ in range(num_tokens)]
-    said = values.MessageValue("user", None, 0, num_tokens, visibility)
-    with Client.connect(node.data_dir) as client:
-        *_, last = client.generate(
-            "smollm2",
-            tokens,
-            max_tokens=4,
-            ignore_eos=True,
-            turn=values.TurnValue(messages=[said]),
-        )
-    assert isinstance(last, Generated)
-    return last
+    return answered(node.data_dir, seed, NUM_TOKENS, visibility)
 
 
 def identity(node: Gliad) -> tuple[str, str]:
@@ -149,26 +134,24 @@ class World:
                 client.forget(found.conversation)
 
 
-def _computed(origin: Gliad, seeds: Sequence[int], num_tokens: int) -> dict[int, Generated]:
+def _computed(origin: Gliad, seeds: Sequence[int]) -> dict[int, Generated]:
     """What a node answers; all of it is published then, and it is stopped."""
     origin("start", "--listen", LOOPBACK)
-    cold = {seed: answer(origin, seed, num_tokens=num_tokens) for seed in seeds}
-    num_windows = len(seeds) * (num_tokens // 16)
+    cold = {seed: answer(origin, seed) for seed in seeds}
+    num_windows = len(seeds) * (NUM_TOKENS // 16)
     until(lambda: origin.counted("windows_published") >= num_windows)
     origin("stop")
     return cold
 
 
 @contextmanager
-def new_world(
-    seeds: Sequence[int], num_tokens: int = NUM_TOKENS, mtu: int = JUMBO_MTU
-) -> Iterator[World]:
-    """Args: mtu: of the link; a large one costs this machine less."""
+def new_world(seeds: Sequence[int]) -> Iterator[World]:
+    """Its link has a large MTU, which costs this machine less."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="glia")))
         hosts = None
         with suppress(CannotShape):
-            hosts = stack.enter_context(two_hosts(mtu))
+            hosts = stack.enter_context(two_hosts(JUMBO_MTU))
         before, other = (hosts.one, hosts.other) if hosts else ((), ())
         listen = hosts.listen if hosts else (LOOPBACK, LOOPBACK)
         origin, asker = Gliad(directory / "origin"), Gliad(directory / "asker", before=other)
@@ -179,7 +162,7 @@ def new_world(
         alone: list[Generated] = []
         asking = threading.Thread(target=lambda: alone.append(answer(asker, len(seeds), "private")))
         asking.start()  # it loads its model, too, and knows then how fast it computes
-        cold = _computed(origin, seeds, num_tokens)
+        cold = _computed(origin, seeds)
         asking.join()
         providers = []
         for name in ("bad", "honest"):

@@ -113,7 +113,7 @@ class Rig:
         return sorted((claim.num_before, claim.num_windows) for claim in links)
 
 
-def run_rig(rig: Rig, body: Callable[[], Awaitable[None]], limit_s: float = 20.0) -> None:
+def run_rig(rig: Rig, body: Callable[[], Awaitable[None]], limit_s: float = 2 * PATIENCE_S) -> None:
     """A body, with the publisher beside it."""
 
     async def main() -> None:

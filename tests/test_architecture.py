@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -52,6 +53,13 @@ def test_the_diagram_holds() -> None:
 def test_planted_faults_are_found(module: str, line: str, why: str) -> None:
     faults = faults_of({module: f"{SOURCES[module]}\n{line}\n"})
     assert any(fault.startswith(module) and why in fault for fault in faults)
+
+
+def test_simulations_need_no_tests() -> None:
+    """Tests may need simulations."""
+    found = re.compile(r"^\s*(from|import) tests\b", re.MULTILINE)
+    files = (ROOT / "simulations").rglob("*.py")
+    assert [file for file in files if found.search(file.read_text(encoding="utf-8"))] == []
 
 
 def test_a_planted_cycle_is_found() -> None:

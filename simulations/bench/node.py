@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,10 +22,13 @@ _OFFLINE = "[network]\nenabled = false\n"
 
 
 class Node:
-    """One running gliad under a data dir of its own; offline unless its settings have [network]."""
+    """One running gliad under a data dir of its own; offline unless its settings have [network].
 
-    def __init__(self, data_dir: Path, settings: str = "") -> None:
-        self.data_dir = data_dir
+    Args: before: words that the command is begun with, as to run it on another host.
+    """
+
+    def __init__(self, data_dir: Path, settings: str = "", before: Sequence[str] = ()) -> None:
+        self.data_dir, self._before = data_dir, before
         self._config = data_dir.parent / f"{data_dir.name}.toml"
         network = "" if "[network]" in settings else _OFFLINE
         self._config.write_text(settings + network, encoding="utf-8")
@@ -42,11 +47,11 @@ class Node:
 
     def start(self) -> None:
         """Start it; returns when it is ready."""
-        self._gliad("start", "--config", str(self._config))
+        self.verb("start", "--config", str(self._config))
 
     def stop(self) -> None:
         """Stop it; returns when it is gone."""
-        self._gliad("stop")
+        self.verb("stop")
 
     def client(self) -> Client:
         """A connection to it."""
@@ -84,9 +89,18 @@ class Node:
                     os.fsync(fd)
                     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def _gliad(self, *args: str) -> None:
+    def kill(self) -> None:
+        """SIGKILL, if it was started and runs; returns when it is gone."""
+        pid = int((self.data_dir / "gliad.lock").read_text())
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        while Path(f"/proc/{pid}/fd/0").exists():
+            time.sleep(0.01)
+
+    def verb(self, *args: str) -> None:
+        """Say one of gliad's verbs. Raises: RuntimeError, where that fails."""
         done = subprocess.run(
-            [*_GLIAD, *args, "--data-dir", str(self.data_dir)],
+            [*self._before, *_GLIAD, *args, "--data-dir", str(self.data_dir)],
             check=False,
             capture_output=True,
             text=True,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from transformers.utils.logging import disable_progress_bar
 
 from glia.client import Client
 from glia.local import messages as m
@@ -16,8 +18,12 @@ from simulations.bench.node import Node
 from simulations.tiny_model import VOCABULARY, save_model
 
 MODEL = "tiny"
-# Wide and deep enough that computing takes longer than asking: gliad sees to that.
-_SIZES = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 8}
+# Much K/V for a model of its size.
+DEEP = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 8}
+# Little K/V for what it takes to compute: 1,344 tokens took 8.7 s on a busy core, asking for them
+# and fetching them 0.25 s. gliad waits for peers 5 % of the time that computing takes (C21), which
+# is 0.43 s here; of a model that took 1.4 s peers were too late at times, on a busy machine.
+WIDE = {"intermediate_size": 49_152}
 _MORE_TOKENS = 8
 _LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 _SETTINGS = """models_dir = "{models}"
@@ -54,11 +60,12 @@ USUAL = Tiers()
 
 
 @contextmanager
-def models_dir() -> Iterator[Path]:
+def models_dir(sizes: Mapping[str, int] = DEEP) -> Iterator[Path]:
     """With one model, whose tokens are words."""
+    disable_progress_bar()
     with TemporaryDirectory(prefix="gliad-processes-") as directory:
         path = Path(directory)
-        save_model(path / "files", **_SIZES)
+        save_model(path / "files", **sizes)
         manifest = f'source = "{path / "files"}"\ndtype = "float32"\n'
         (path / f"{MODEL}.model").write_text(manifest, encoding="utf-8")
         yield path
@@ -69,11 +76,11 @@ def offline(path: Path, name: str, tiers: Tiers = USUAL) -> Node:
     return Node(path / name, _SETTINGS.format(models=path, tiers=tiers))
 
 
-def online(path: Path, name: str, bootstrap: Sequence[str] = ()) -> Node:
+def online(path: Path, name: str, bootstrap: Sequence[str] = (), settings: str = "") -> Node:
     """One that dials these addresses, on loopback."""
     quoted = ", ".join(f'"{address}"' for address in bootstrap)
     network = _NETWORK.format(listen=_LOOPBACK, bootstrap=quoted)
-    return Node(path / name, _SETTINGS.format(models=path, tiers=USUAL) + network)
+    return Node(path / name, _SETTINGS.format(models=path, tiers=USUAL) + network + settings)
 
 
 def address_of(node: Node) -> str:

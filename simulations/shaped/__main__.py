@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from glia.local.messages import Generated
-from simulations.shaped.link import MTU
+from simulations.shaped.hosts import CannotShape
 from simulations.shaped.shape import Shape
-from tests.hard_parts import World, answer, new_world
+from simulations.shaped.world import World, answer, new_world
 
 _MBIT = 1e6 / 8
 _ROW = "{:>7} {:>6} {:>6} {:>9} {:>11} {:>10} {:>12} {:>7}"
@@ -58,14 +58,13 @@ def row_of(shape: Shape, found: Generated, alone: Generated, *, is_measured: boo
 
 def measure(world: World, num_tokens: int) -> list[Row]:
     """Raises: RuntimeError, where an answer is not that of a cold run."""
-    assert world.hosts is not None
     rows = []
     for number, shape in enumerate(SHAPES):
-        alone = answer(world.asker, 1000 + number, "private", num_tokens)
+        alone = answer(world.asker.data_dir, 1000 + number, num_tokens, "private")
         world.hosts.shape(shape)
-        world.honest.become("honest")
+        world.meet()
         for seed in (2 * number, 2 * number + 1):
-            found = answer(world.asker, seed, num_tokens=num_tokens)
+            found = answer(world.asker.data_dir, seed, num_tokens)
             if found.tokens != world.cold[seed].tokens:
                 raise RuntimeError(f"another answer than that of a cold run: {found}")
             rows.append(row_of(shape, found, alone, is_measured=bool(seed % 2)))
@@ -88,11 +87,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tokens", type=int, default=1024)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows here")
     args = parser.parse_args(argv)
-    with new_world(range(2 * len(SHAPES)), args.tokens, MTU) as world:
-        if world.hosts is None:
-            print("no network namespaces, or no TUN devices, can be made here", file=sys.stderr)
-            return 1
-        rows = measure(world, args.tokens)
+    try:
+        with new_world(range(2 * len(SHAPES)), args.tokens) as world:
+            rows = measure(world, args.tokens)
+    except CannotShape as error:
+        print(error, file=sys.stderr)
+        return 1
     print(f"prompts of {args.tokens} tokens")
     names = ("Mbit/s", "ms", "loss %", "measured", "from peers", "waited ms", "1st token ms")
     print(_ROW.format(*names, "/ alone"))
