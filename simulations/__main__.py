@@ -64,7 +64,9 @@ def _one(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
         print(json.dumps(as_values(scenario, setting, outcome), indent=1))
     else:
         print(report(scenario, outcome))
-    if args.plot and outcome.picture is not None:
+    if args.plot and outcome.picture is None:
+        print(f"it has no picture: {args.plot} is not written", file=sys.stderr)
+    elif args.plot and outcome.picture is not None:
         draw(outcome.picture, scenario.claim, args.plot)
     return int(not outcome.holds)
 
