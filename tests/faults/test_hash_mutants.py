@@ -18,6 +18,11 @@ pytestmark = pytest.mark.fault("F40")
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("glia/__init__.py", "glia/errors.py", "glia/graph", "tests/__init__.py")
+BUILDER = (
+    "simulations/__init__.py",
+    "simulations/virtual/__init__.py",
+    "simulations/virtual/chains.py",
+)
 CHECKS = (
     "tests/builders.py",
     "tests/vectors",
@@ -128,7 +133,7 @@ def run_checks(root: Path) -> int:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A tree with the graph, its checks and pytest's settings."""
-    for name in (*COPIED, *CHECKS):
+    for name in (*COPIED, *BUILDER, *CHECKS):
         source, target = ROOT / name, tmp_path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():

@@ -209,7 +209,9 @@ def test_a_package_that_is_missing(place: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_everything_that_is_needed_is_looked_at(place: Path) -> None:
     """Each of pyproject.toml, as it is installed."""
-    needed = {re.split("[<=>;]", line)[0] for line in requires("gliad") or []}
+    needed = {
+        re.split("[<=>;]", line)[0] for line in requires("gliad") or [] if "extra ==" not in line
+    }
     assert needed >= {"torch", "trio", "tokenizers"}
     found = {f.name: f.verdict for f in software.look(subject(place))}
     assert {found[name] for name in needed} == {"ok"}

@@ -21,7 +21,9 @@ def test_a_published_block_that_l2_dropped_is_fetched_again_on_demand(
         node.store.put(sealed(chain))
         node.peering.published.put(chain.records, [parse_link(each) for each in links_of(chain)])
         await node.meets("peer", chain)
-        assert (await node.resolve(chain)).num_windows == 0  # all of it is here
+        resolved = await node.begin(chain)
+        await resolved.end()
+        assert resolved.value().num_tokens == 0  # all of it is here
         node.store.forget(chain.window_ids)  # as eviction does, and L1 never had it
         assert await node.matched(chain) == 0
         assert (await node.resolve(chain)).num_windows == 40
