@@ -64,7 +64,6 @@ class Opener:
     def __init__(self, key: bytes) -> None:
         self._key = _Numbered(key)
         self._wire = memoryview(bytearray(_ROOM_BYTES))
-        self._plain = memoryview(bytearray(MAX_PLAIN_BYTES))
         self._at = self._end = 0  # of what came and was not opened
 
     @property
@@ -89,8 +88,8 @@ class Opener:
         """So many bytes were put there."""
         self._end += num_bytes
 
-    def next(self) -> memoryview | None:
-        """What the next record holds, good until the next call; None where it is not whole.
+    def next(self) -> bytes | None:
+        """What the next record holds; None where it is not whole.
 
         Raises: PeerLost, for a record that is too large, or that whoever has the key has not
             written just there, too: anybody on the way may have altered it.
@@ -105,9 +104,8 @@ class Opener:
         end = start + size + _TAG_BYTES
         if end > self._end:
             return None
-        plain = self._plain[:size]
         try:
-            self._key.aead.decrypt_into(self._key.nonce(), self._wire[start:end], length, plain)
+            plain = self._key.aead.decrypt(self._key.nonce(), self._wire[start:end], length)
         except InvalidTag as error:
             raise PeerLost("a record was altered on the way") from error
         self._at = end

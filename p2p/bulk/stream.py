@@ -41,7 +41,7 @@ class BulkStream:
     ) -> None:
         self._sock, self._peer, self._ended = sock, peer, ended
         self._sealer, self._opener = Sealer(send_key), Opener(receive_key)
-        self._opened = memoryview(b"")  # of the last record, and not taken yet
+        self._opened, self._at = b"", 0  # the last record, and what of it was taken
         self._is_ended = self._is_torn = self._is_finished = False
         self._num_unyielded = 0
         self._sending = trio.Lock()  # records leave in the order they were sealed in
@@ -66,12 +66,13 @@ class BulkStream:
 
     async def receive_some(self, max_bytes: int) -> bytes:
         with self._whole():
-            if not self._opened and not self._is_ended:
+            if self._at == len(self._opened) and not self._is_ended:
                 await self._open_next()
-            part, self._opened = self._opened[:max_bytes], self._opened[max_bytes:]
+            part = self._opened[self._at : self._at + max_bytes]  # of all of it this is no copy
+            self._at += len(part)
             if self._is_ended:
                 await trio.lowlevel.checkpoint()
-        return bytes(part)
+        return part
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
@@ -119,7 +120,7 @@ class BulkStream:
         while (plain := self._opener.next()) is None:
             if not await self._fill():
                 raise PeerLost("the connection ended and the peer had not finished")
-        self._opened, self._is_ended = plain, not plain
+        self._opened, self._at, self._is_ended = plain, 0, not plain
         await self._yield(len(plain))
 
     async def _fill(self) -> bool:
