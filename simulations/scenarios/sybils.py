@@ -20,6 +20,7 @@ from p2p.provider import Provider
 from p2p.testing.host import SimHost
 from p2p.testing.internet import Internet
 from p2p.testing.names import address_of, peer_id_of
+from p2p.testing.road import Link
 from p2p.upload import UploadLimit
 from p2p.walking import Question
 from simulations.scenario import Check, Outcome, Scenario, Setting
@@ -65,7 +66,7 @@ def announce_nobody(keepers: list[SimHost], key: bytes, num: int) -> None:
             keeper.records.add_provider(key, peer, address_of(10_000 + number, peer))
 
 
-async def look_up(host: SimHost, chain: Chain, seed: int) -> PeerId | None:
+async def look_up(host: SimHost, chain: Chain, seed: int, timeout_s: float) -> PeerId | None:
     """Whose chain is taken."""
 
     async def meet(found: Found) -> bool:
@@ -87,14 +88,23 @@ async def look_up(host: SimHost, chain: Chain, seed: int) -> PeerId | None:
             nursery,
             source=random.Random(seed),
         )
-        found = await finder.run([], _TIMEOUT_S)
+        found = await finder.run([], timeout_s)
     return found.answer.peer if found.answer else None
 
 
 def crowded(
-    kind: Kind, num_sybils: int, num_keepers: int, seed: int, num_look_ups: int = A_WORLD
+    kind: Kind,
+    num_sybils: int,
+    num_keepers: int,
+    seed: int,
+    num_look_ups: int = A_WORLD,
+    timeout_s: float = _TIMEOUT_S,
+    road: Callable[[str, str], Link] | None = None,
 ) -> Crowded:
-    """Getters that know nobody but where others meet, one after another; each is gone then."""
+    """Getters that know nobody but where others meet, one after another; each is gone then.
+
+    Args: timeout_s: of a look-up. road: as in_crowd has it.
+    """
     chain = wanted()
     key = chain.keys[-1]
 
@@ -120,11 +130,13 @@ def crowded(
         for number in range(num_look_ups):
             getter = net.host(f"getter {number}")
             await getter.connect(meeting.addresses()[0])
-            num_used += await look_up(getter, chain, num_look_ups * seed + number) == honest.peer_id
+            number_of_all = num_look_ups * seed + number
+            used = await look_up(getter, chain, number_of_all, timeout_s)
+            num_used += used == honest.peer_id
             net.kill(getter.name)
         return Crowded(num_look_ups, num_used, net.trace.digest())
 
-    return in_crowd(seed, main)
+    return in_crowd(seed, main, road)
 
 
 def run(setting: Setting) -> Outcome:

@@ -11,6 +11,7 @@ import trio
 from p2p.host import Limits
 from p2p.testing.host import SimHost
 from p2p.testing.internet import Internet
+from p2p.testing.road import Link
 from p2p.testing.simulate import simulate
 from simulations.virtual.roads import published_roads
 
@@ -18,12 +19,16 @@ T = TypeVar("T")
 MANY = Limits(max_connections=10_000)
 
 
-def in_crowd(seed: int, main: Callable[[Internet], Awaitable[T]]) -> T:
-    """On an internet that ends when `main` has."""
+def in_crowd(
+    seed: int,
+    main: Callable[[Internet], Awaitable[T]],
+    road: Callable[[str, str], Link] | None = None,
+) -> T:
+    """On an internet that ends when `main` has. `road`: between two hosts; None: as published."""
 
     async def run() -> T:
         async with trio.open_nursery() as nursery:
-            ended = await main(Internet(nursery, seed, published_roads(seed)))
+            ended = await main(Internet(nursery, seed, road or published_roads(seed)))
             nursery.cancel_scope.cancel()
         return ended
 

@@ -54,3 +54,4 @@ def test_f25_a_network_that_was_cut_for_60_s_finds_everything_within_30_s() -> N
     outcome = partition.run(Setting(24, seed=5))
     print("F25", outcome.checks)
     assert outcome.holds
+    assert {check.what: check.found for check in outcome.checks}["fetches"] >= 30
